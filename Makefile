@@ -1,0 +1,33 @@
+# Two commands do everything: `make demo` and `make test`. Both set up what they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint types unit bench clean
+
+demo: $(READY)
+	$(BIN)/hobnob demo
+
+test: lint types unit
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/pyright --warnings
+
+unit: $(READY)
+	$(BIN)/pytest -n 2
+
+bench: $(READY)
+	$(BIN)/python benchmarks/dsbo_against_numpy.py
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) runs

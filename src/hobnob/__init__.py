@@ -1,0 +1,1 @@
+"""hobnob: decentralised bilevel optimisation."""

@@ -1,0 +1,318 @@
+"""What agents hold: records to index, or a simulator to run.
+
+Both sources answer the same four questions, so nothing else in the library asks which one it has:
+
+- `place()`: the arrays of the whole network, and which of them have one row an agent;
+- `draw(key, place, count)`: a *handle* on a fresh batch. It is tiny (row numbers, or a key): the
+  records are only looked up where a loss is evaluated;
+- `evaluate(loss, x, y, place, handle)`: the mean loss of that batch;
+- `pooled(loss, x, y, place)`: the mean over agents of each agent's mean loss over all it has.
+
+In `draw` and `evaluate` a place is one agent's own; in `pooled` it is the whole network's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hobnob.errors import ProblemError
+from hobnob.pytrees import path_name
+
+Loss = Callable[[Any, Any, Any], jax.Array]
+
+
+class Place(NamedTuple):
+    """Where an agent finds its data. Row numbers are counted over all shards, one after another."""
+
+    arrays: Any
+    start: Any
+    length: Any
+
+
+class Records:
+    """One shard of records an agent; shards may differ in length.
+
+    Args:
+        shards: one pytree of arrays per agent, leading axis = records.
+        batch_size: how many records a batch has, drawn uniformly with replacement from the
+            agent's own shard, whatever its length; None takes the whole shard, without noise.
+    """
+
+    def __init__(self, shards: Sequence[Any], batch_size: int | None = 1, label: str = "data"):
+        self.label = label
+        self.batch_size = _checked_batch_size(batch_size)
+        shards = _checked_shards(shards, label)
+        self.lengths = np.array([len(jax.tree.leaves(shard)[0]) for shard in shards], np.int32)
+        self.starts = np.concatenate([[0], np.cumsum(self.lengths)[:-1]]).astype(np.int32)
+        self.arrays = jax.tree.map(lambda *leaves: np.concatenate(leaves), *shards)
+
+    @property
+    def size(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def noiseless(self) -> bool:
+        return self.batch_size is None
+
+    @property
+    def ragged(self) -> bool:
+        return bool((self.lengths != self.lengths[0]).any())
+
+    def samples_per_draw(self) -> np.ndarray:
+        """For each agent: the records that one draw uses."""
+        return self.lengths if self.noiseless else np.full(self.size, self.batch_size)
+
+    def place(self) -> Place:
+        arrays = jax.tree.map(jnp.asarray, self.arrays)
+        if self._stacked:
+            arrays = jax.tree.map(lambda a: a.reshape(self.size, -1, *a.shape[1:]), arrays)
+        return Place(arrays, jnp.asarray(self.starts), jnp.asarray(self.lengths))
+
+    @property
+    def per_agent(self) -> Place:
+        """Which axis of a place belongs to the agents, as `jax.vmap` wants it."""
+        return Place(0 if self._stacked else None, 0, 0)
+
+    @property
+    def _stacked(self) -> bool:
+        return self.noiseless and not self.ragged
+
+    def draw(self, key: jax.Array, place: Place, count: int | None = None) -> jax.Array:
+        lead = () if count is None else (count,)
+        if self.batch_size is None:
+            return jnp.zeros(lead, jnp.int32)
+        # int32 whatever the precision: the same rows in float32 and float64.
+        rows = jax.random.randint(key, (*lead, self.batch_size), 0, place.length, jnp.int32)
+        return place.start + rows
+
+    def evaluate(self, loss: Loss, x: Any, y: Any, place: Place, handle: jax.Array) -> jax.Array:
+        if not self.noiseless:
+            return loss(x, y, jax.tree.map(lambda a: a[handle], place.arrays))
+        if self._stacked:
+            return loss(x, y, place.arrays)
+        # The longest shard sets the shape. Rows beyond the agent's own count for nothing.
+        offsets = jnp.arange(int(self.lengths.max()), dtype=jnp.int32)
+        rows = place.start + jnp.minimum(offsets, place.length - 1)
+        each = jax.vmap(lambda row: _single(loss, x, y, place.arrays, row))(rows)
+        return jnp.sum(jnp.where(offsets < place.length, each, 0)) / place.length
+
+    def pooled(self, loss: Loss, x: Any, y: Any, place: Place) -> jax.Array:
+        if not self.ragged:
+            arrays = place.arrays
+            if not self._stacked:
+                arrays = jax.tree.map(lambda a: a.reshape(self.size, -1, *a.shape[1:]), arrays)
+            return jnp.mean(jax.vmap(lambda shard: loss(x, y, shard))(arrays))
+        each = jax.lax.map(
+            lambda row: _single(loss, x, y, place.arrays, row),
+            jnp.arange(int(self.lengths.sum())),
+            batch_size=8192,
+        )
+        weights = np.repeat(1 / (self.size * self.lengths), self.lengths)
+        return jnp.sum(each * jnp.asarray(weights, each.dtype))
+
+    def traceable(self, loss: Loss) -> tuple[Loss, Any]:
+        """A loss of (x, y, example) that `jax.make_jaxpr` can look at, with that example."""
+        rows = self.batch_size or int(self.lengths[0])
+        return loss, jax.tree.map(
+            lambda a: jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype), self.arrays
+        )
+
+    def fingerprint(self) -> str:
+        return _digest([self.lengths, *jax.tree.leaves(self.arrays)], repr(self.batch_size))
+
+
+class Simulator:
+    """Agents that draw a batch themselves, from parameters of their own.
+
+    Args:
+        parameters: one pytree of arrays per agent, all of the same shapes.
+        draw: `draw(key, parameters) -> batch`, what a loss takes as its batch.
+        expected: `expected(x, y, parameters) -> scalar`, the loss's exact expectation, where it
+            is known. Without it, what needs all of the data (the losses over all data, exact F)
+            cannot be measured.
+        samples: how many samples one draw counts for.
+        noiseless: take the expectation instead of drawing.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[Any],
+        draw: Callable[[jax.Array, Any], Any],
+        expected: Loss | None = None,
+        samples: int = 1,
+        noiseless: bool = False,
+        label: str = "simulator",
+    ):
+        parameters = _checked_shards(parameters, label, records=False)
+        if noiseless and expected is None:
+            raise ProblemError(
+                f"{label}: a noiseless simulator needs `expected`, the exact mean of its loss."
+            )
+        self.label = label
+        self.size = len(parameters)
+        self.arrays = jax.tree.map(lambda *leaves: np.stack(leaves), *parameters)
+        self.noiseless = noiseless
+        self.expected = expected
+        self._draw = draw
+        self._samples = samples
+
+    def samples_per_draw(self) -> np.ndarray:
+        return np.full(self.size, self._samples)
+
+    def place(self) -> Place:
+        none = jnp.zeros(self.size, jnp.int32)
+        return Place(jax.tree.map(jnp.asarray, self.arrays), none, none)
+
+    @property
+    def per_agent(self) -> Place:
+        return Place(0, 0, 0)
+
+    def draw(self, key: jax.Array, place: Place, count: int | None = None) -> jax.Array:
+        return key if count is None else jax.random.split(key, count)
+
+    def evaluate(self, loss: Loss, x: Any, y: Any, place: Place, handle: jax.Array) -> jax.Array:
+        if self.noiseless:
+            assert self.expected is not None
+            return self.expected(x, y, place.arrays)
+        return loss(x, y, self._draw(handle, place.arrays))
+
+    def pooled(self, loss: Loss, x: Any, y: Any, place: Place) -> jax.Array:
+        expected = self.expected
+        if expected is None:
+            raise ProblemError(
+                f"{self.label}: the mean loss of a simulator is not known. Give "
+                f"hb.Simulator(..., expected=...) to measure it."
+            )
+        return jnp.mean(jax.vmap(lambda parameters: expected(x, y, parameters))(place.arrays))
+
+    def traceable(self, loss: Loss) -> tuple[Loss, Any]:
+        first = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), self.arrays)
+        key = jax.eval_shape(lambda: jax.random.key(0, impl="threefry2x32"))
+        return lambda x, y, given: loss(x, y, self._draw(*given)), (key, first)
+
+    def fingerprint(self) -> str:
+        return _digest(jax.tree.leaves(self.arrays), repr((self._samples, self.noiseless)))
+
+
+Source = Records | Simulator
+
+
+def _single(loss: Loss, x: Any, y: Any, arrays: Any, row: jax.Array) -> jax.Array:
+    """The loss of one record, as a batch of one."""
+    return loss(x, y, jax.tree.map(lambda a: a[row][None], arrays))
+
+
+def in_precision(source: Source, dtype: Any) -> Source:
+    """The same source with its floating point in `dtype`; whole numbers and booleans stay."""
+
+    def cast(array: np.ndarray) -> np.ndarray:
+        floating = jnp.issubdtype(array.dtype, jnp.floating)
+        return array.astype(dtype, copy=False) if floating else array
+
+    other = copy(source)
+    other.arrays = jax.tree.map(cast, source.arrays)
+    return other
+
+
+def _digest(arrays: Sequence[np.ndarray], settings: str) -> str:
+    digest = sha256(settings.encode())
+    for array in arrays:
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _checked_batch_size(batch_size: int | None) -> int | None:
+    if batch_size is None:
+        return None
+    if not isinstance(batch_size, int | np.integer) or isinstance(batch_size, bool):
+        raise ProblemError(f"batch_size must be a whole number or None, not {batch_size!r}.")
+    if batch_size < 1:
+        raise ProblemError(
+            f"batch_size = {batch_size} draws nothing. Use 1 or more, or None for the whole shard."
+        )
+    return int(batch_size)
+
+
+def _checked_shards(shards: Any, label: str, records: bool = True) -> list[Any]:
+    """The shards as NumPy pytrees, after every check that needs no loss."""
+    if isinstance(shards, dict | str) or not hasattr(shards, "__iter__"):
+        raise ProblemError(
+            f"{label} must be a list with one entry per agent, not a {type(shards).__name__}."
+        )
+    shards = [jax.tree.map(np.asarray, shard) for shard in shards]
+    if not shards:
+        raise ProblemError(f"{label} is empty: it needs one shard per agent.")
+    for agent, shard in enumerate(shards):
+        _check_like_first(shards[0], shard, agent, label, records)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(shard):
+            _check_leaf(leaf, f"{label}, agent {agent}, {path_name(path)}", records)
+        if records:
+            _check_lengths(shard, f"{label}, agent {agent}")
+    return shards
+
+
+def _check_like_first(first: Any, shard: Any, agent: int, label: str, records: bool) -> None:
+    if jax.tree.structure(shard) != jax.tree.structure(first):
+        raise ProblemError(
+            f"{label}: the shard of agent {agent} has the structure {jax.tree.structure(shard)}, "
+            f"that of agent 0 {jax.tree.structure(first)}. All agents run the same program, so "
+            f"their shards must have the same structure."
+        )
+    if not jax.tree.leaves(shard):
+        raise ProblemError(f"{label}: the shard of agent {agent} holds no arrays.")
+    skip = 1 if records else 0
+    for (path, leaf), reference in zip(
+        jax.tree_util.tree_leaves_with_path(shard), jax.tree.leaves(first), strict=True
+    ):
+        if leaf.dtype != reference.dtype:
+            raise ProblemError(
+                f"{label}: {path_name(path)} of agent {agent} is {leaf.dtype}, that of agent 0 is "
+                f"{reference.dtype}. Convert them to one dtype."
+            )
+        if leaf.shape[skip:] != reference.shape[skip:]:
+            raise ProblemError(
+                f"{label}: {path_name(path)} of agent {agent} has the shape {leaf.shape}, that of "
+                f"agent 0 {reference.shape}. "
+                + (
+                    "Only the first axis, the records, may differ."
+                    if records
+                    else "They must agree."
+                )
+            )
+
+
+def _check_leaf(leaf: np.ndarray, where: str, records: bool) -> None:
+    if leaf.dtype.kind not in "fiub" and not jnp.issubdtype(leaf.dtype, jnp.floating):
+        raise ProblemError(f"{where}: dtype {leaf.dtype} is not numeric.")
+    if records and leaf.ndim == 0:
+        raise ProblemError(f"{where} is a single number: the leading axis must be the records.")
+    if jnp.issubdtype(leaf.dtype, jnp.floating):
+        bad = ~np.isfinite(leaf)
+        if bad.any():
+            index = np.unravel_index(int(np.argmax(bad)), leaf.shape)
+            place = ", ".join(str(int(i)) for i in index)
+            raise ProblemError(
+                f"{where}: {int(bad.sum())} of {leaf.size} values are not finite, the first "
+                f"({leaf[index]}) at [{place}]. Every average would become NaN. Remove or fill them."
+            )
+
+
+def _check_lengths(shard: Any, where: str) -> None:
+    lengths = {leaf.shape[0] for leaf in jax.tree.leaves(shard)}
+    if len(lengths) > 1:
+        raise ProblemError(
+            f"{where}: its arrays have {sorted(lengths)} records. They must have equally many."
+        )
+    if lengths == {0}:
+        raise ProblemError(
+            f"{where}: the shard is empty, so there is nothing to draw from. Give it records, or "
+            f"leave the agent out."
+        )

@@ -1,0 +1,284 @@
+"""Problem: the two losses, where to start, and what every agent holds."""
+
+from __future__ import annotations
+
+import re
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from hashlib import sha256
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hobnob.data import Loss, Place, Records, Simulator, Source, in_precision
+from hobnob.errors import ProblemError
+from hobnob.pytrees import Layout, path_name
+
+
+class Problem:
+    """minimise over x: mean_k f_k(x, y*(x)), where y*(x) minimises mean_k g_k(x, y).
+
+    Args:
+        outer: `f(x, y, batch) -> scalar`, the mean outer loss of a batch.
+        inner: `g(x, y, batch) -> scalar`, the mean inner loss, strongly convex in y.
+        x0, y0: pytrees of arrays, where every agent starts. Their dtype is the precision that
+            everything is computed in: float64 arrays run in float64 without any global flag.
+        outer_data, inner_data: one pytree of arrays per agent, leading axis = records; shards may
+            differ in length. Or a `Records` with a batch size of its own, or a `Simulator`.
+        batch_size: records in a batch; None takes the agent's whole shard, so nothing is random.
+        x_bounds: `(lower, upper)`, each None, a number or shaped like x0: x is kept inside.
+        solution: the minimiser x*, where it is known, so that runs can be measured against it.
+        name: what reports call it.
+        labels: names for the entries of x, for pictures.
+
+    A problem turns pytrees into flat vectors at its edge: everything that algorithms see of x and
+    y is one-dimensional.
+    """
+
+    def __init__(
+        self,
+        outer: Loss,
+        inner: Loss,
+        x0: Any,
+        y0: Any,
+        outer_data: Any,
+        inner_data: Any,
+        batch_size: int | None = 1,
+        *,
+        x_bounds: tuple[Any, Any] | None = None,
+        solution: Any = None,
+        name: str = "problem",
+        labels: list[str] | None = None,
+    ):
+        self.outer, self.inner = outer, inner
+        self.name, self.labels = name, labels
+        self.dtype = np.result_type(_precision(x0, "x0"), _precision(y0, "y0"))
+        self.x0, self.y0 = _start(x0, "x0", self.dtype), _start(y0, "y0", self.dtype)
+        self.x_layout, self.y_layout = Layout(self.x0), Layout(self.y0)
+        self.x_bounds = self._checked_bounds(x_bounds)
+        self.solution = solution
+
+        self.outer_data = self._source(outer_data, batch_size, "outer_data")
+        self.inner_data = self._source(inner_data, batch_size, "inner_data")
+        if self.outer_data.size != self.inner_data.size:
+            raise ProblemError(
+                f"outer_data has {self.outer_data.size} shards and inner_data has "
+                f"{self.inner_data.size}. Every agent needs one of each."
+            )
+        with self.precision():
+            for loss, source, title in (
+                (outer, self.outer_data, "outer"),
+                (inner, self.inner_data, "inner"),
+            ):
+                self._check_loss(loss, source, title)
+
+    @property
+    def size(self) -> int:
+        """How many agents hold data."""
+        return self.inner_data.size
+
+    @property
+    def dim_x(self) -> int:
+        return self.x_layout.size
+
+    @property
+    def dim_y(self) -> int:
+        return self.y_layout.size
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """Within it JAX computes in this problem's precision, whatever the global flags say."""
+        return jax.enable_x64(True) if self.dtype == np.float64 else nullcontext()
+
+    def place(self) -> tuple[Place, Place]:
+        """The data of the whole network as JAX arrays, outer and inner."""
+        return self.outer_data.place(), self.inner_data.place()
+
+    def outer_loss(self, x: jax.Array, y: jax.Array, place: Place, handle: Any) -> jax.Array:
+        """One agent's f on a batch that it drew, for flat x and y."""
+        return self.outer_data.evaluate(self.outer, *self._unravel(x, y), place, handle)
+
+    def inner_loss(self, x: jax.Array, y: jax.Array, place: Place, handle: Any) -> jax.Array:
+        """One agent's g on a batch that it drew, for flat x and y."""
+        return self.inner_data.evaluate(self.inner, *self._unravel(x, y), place, handle)
+
+    def pooled_outer(self, x: jax.Array, y: jax.Array, place: Place) -> jax.Array:
+        """mean_k f_k(x, y) over all data."""
+        return self.outer_data.pooled(self.outer, *self._unravel(x, y), place)
+
+    def pooled_inner(self, x: jax.Array, y: jax.Array, place: Place) -> jax.Array:
+        """mean_k g_k(x, y) over all data."""
+        return self.inner_data.pooled(self.inner, *self._unravel(x, y), place)
+
+    @property
+    def has_pooled_losses(self) -> bool:
+        """Whether the losses over all data can be computed: simulators may not know theirs."""
+        sources = (self.outer_data, self.inner_data)
+        return all(isinstance(s, Records) or s.expected is not None for s in sources)
+
+    def project(self, x: Any) -> Any:
+        """The nearest point of the box, for a flat x."""
+        return x if self.x_bounds is None else jnp.clip(x, *self.x_bounds)
+
+    def in_precision(self, dtype: Any) -> Problem:
+        """The same problem in another precision."""
+        return Problem(
+            self.outer,
+            self.inner,
+            *(jax.tree.map(lambda a: a.astype(dtype), start) for start in (self.x0, self.y0)),
+            self.outer_data,
+            self.inner_data,
+            x_bounds=self.x_bounds,
+            solution=self.solution,
+            name=self.name,
+            labels=self.labels,
+        )
+
+    @cached_property
+    def fingerprint(self) -> dict[str, str]:
+        """What makes this problem this one, by part, so that a mismatch can be named."""
+        start = sha256()
+        for flat in (self.x_layout.ravel(self.x0), self.y_layout.ravel(self.y0)):
+            start.update(flat.dtype.str.encode() + flat.tobytes())
+        bounds = self.x_bounds or ()
+        return {
+            "outer loss": self._loss_fingerprint(self.outer, self.outer_data),
+            "inner loss": self._loss_fingerprint(self.inner, self.inner_data),
+            "outer data": self.outer_data.fingerprint(),
+            "inner data": self.inner_data.fingerprint(),
+            "starting point": start.hexdigest(),
+            "bounds of x": sha256(b"".join(b.tobytes() for b in bounds)).hexdigest(),
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"Problem({self.name!r}: {self.size} agents, d_x = {self.dim_x}, d_y = {self.dim_y}, "
+            f"{self.dtype})"
+        )
+
+    def _unravel(self, x: jax.Array, y: jax.Array) -> tuple[Any, Any]:
+        return self.x_layout.unravel(x), self.y_layout.unravel(y)
+
+    def _source(self, data: Any, batch_size: int | None, label: str) -> Source:
+        if not isinstance(data, Records | Simulator):
+            data = Records(data, batch_size, label)
+        return in_precision(data, self.dtype)
+
+    def _checked_bounds(self, bounds: Any) -> tuple[np.ndarray, np.ndarray] | None:
+        if bounds is None:
+            return None
+        if isinstance(bounds[0], np.ndarray) and bounds[0].shape == (self.dim_x,):
+            lower, upper = (np.asarray(b, self.dtype) for b in bounds)
+        else:
+            lower, upper = (
+                self._bound(b, default)
+                for b, default in zip(bounds, (-np.inf, np.inf), strict=True)
+            )
+        if (lower > upper).any():
+            raise ProblemError("x_bounds: a lower bound lies above its upper bound.")
+        start = self.x_layout.ravel(self.x0)
+        outside = (start < lower) | (start > upper)
+        if outside.any():
+            i = int(np.argmax(outside))
+            raise ProblemError(
+                f"x0 lies outside x_bounds: entry {i} is {start[i]}, the bounds are "
+                f"[{lower[i]}, {upper[i]}]. Start inside."
+            )
+        return lower, upper
+
+    def _bound(self, bound: Any, default: float) -> np.ndarray:
+        if bound is None or np.ndim(bound) == 0:
+            return np.full(self.dim_x, default if bound is None else bound, self.dtype)
+        return self.x_layout.ravel(bound).astype(self.dtype)
+
+    def _check_loss(self, loss: Loss, source: Source, title: str) -> None:
+        trace, example = source.traceable(loss)
+        try:
+            jaxpr, shape = jax.make_jaxpr(trace, return_shape=True)(self.x0, self.y0, example)
+        except Exception as error:
+            raise ProblemError(
+                f"{title}(x, y, batch) failed on a batch: {type(error).__name__}: {error}"
+            ) from error
+        if getattr(shape, "shape", None) != () or not jnp.issubdtype(shape.dtype, jnp.floating):
+            found = jax.tree.map(lambda s: f"{s.dtype}{list(s.shape)}", shape)
+            raise ProblemError(
+                f"{title}(x, y, batch) must return one real number, the mean loss of the batch. It "
+                f"returned {found}. A sum over records belongs inside jnp.mean."
+            )
+        leaves_x = len(jax.tree.leaves(self.x0))
+        leaves_y = len(jax.tree.leaves(self.y0))
+        y_inputs = range(leaves_x, leaves_x + leaves_y)
+        if not _depends(jaxpr.jaxpr, [i in y_inputs for i in range(len(jaxpr.in_avals))])[0]:
+            follows = {
+                "inner": "any y would minimise it, so y*(x) is not defined",
+                "outer": "nothing that the inner problem finds would matter",
+            }[title]
+            raise ProblemError(f"{title}(x, y, batch) does not depend on y: {follows}.")
+        if isinstance(source, Records) and source.ragged:
+            self._check_mean(loss, source, title)
+
+    def _check_mean(self, loss: Loss, source: Records, title: str) -> None:
+        """Where shards differ in length, whole shards are computed record by record."""
+        first = int(source.starts[source.lengths.argmax()])
+        rows = np.array([first, first + 1])
+        both, one, two = (
+            float(
+                loss(
+                    self.x0, self.y0, jax.tree.map(lambda a, r=r: jnp.asarray(a[r]), source.arrays)
+                )
+            )
+            for r in (rows, rows[:1], rows[1:])
+        )
+        mean = (one + two) / 2
+        if abs(both - mean) > 1e-3 * max(abs(both), abs(mean)) + 1e-6:
+            raise ProblemError(
+                f"{title}(x, y, batch) is not a mean over the records of its batch: two records "
+                f"give {both:.6g}, each alone {one:.6g} and {two:.6g}. A small batch would then "
+                f"not stand for the whole shard. Use jnp.mean over the records."
+            )
+
+    def _loss_fingerprint(self, loss: Loss, source: Source) -> str:
+        """A digest of the computation itself: its jaxpr and the constants that it closes over."""
+        trace, example = source.traceable(loss)
+        with self.precision():
+            jaxpr = jax.make_jaxpr(trace)(self.x0, self.y0, example)
+        # Addresses of Python objects, which some equations print, change from process to process.
+        digest = sha256(re.sub(r"0x[0-9a-f]+", "", str(jaxpr.jaxpr)).encode())
+        for constant in jaxpr.consts:
+            digest.update(np.asarray(constant).tobytes())
+        return digest.hexdigest()
+
+
+def _precision(tree: Any, name: str) -> np.dtype:
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+    if sum(leaf.size for leaf in leaves) == 0:
+        raise ProblemError(f"{name} holds no numbers: there is nothing to optimise.")
+    floating = [leaf.dtype for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    return np.result_type(*floating) if floating else np.dtype(np.float64)
+
+
+def _start(tree: Any, name: str, dtype: np.dtype) -> Any:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        array = np.asarray(leaf)
+        if array.dtype.kind in "OSUc" or not np.isfinite(array).all():
+            raise ProblemError(
+                f"{name}, {path_name(path)}: a starting point must be finite real numbers."
+            )
+    return jax.tree.map(lambda leaf: np.array(leaf, dtype), tree)
+
+
+def _depends(jaxpr: Any, marked: list[bool]) -> list[bool]:
+    """Which outputs of a jaxpr depend on the marked inputs."""
+    dependent = {v for v, mark in zip(jaxpr.invars, marked, strict=True) if mark}
+    for equation in jaxpr.eqns:
+        inputs = [not hasattr(v, "val") and v in dependent for v in equation.invars]
+        inside = equation.params.get("jaxpr")
+        inside = getattr(inside, "jaxpr", inside)
+        # A function that the user jitted is looked into; any other equation mixes all it is given.
+        if equation.primitive.name in ("jit", "pjit", "closed_call") and inside is not None:
+            outputs = _depends(inside, inputs)
+        else:
+            outputs = [any(inputs)] * len(equation.outvars)
+        dependent |= {v for v, mark in zip(equation.outvars, outputs, strict=True) if mark}
+    return [not hasattr(v, "val") and v in dependent for v in jaxpr.outvars]

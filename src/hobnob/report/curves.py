@@ -1,0 +1,186 @@
+"""Convergence: how a measurement fell along steps, samples, bytes or seconds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from itertools import cycle, product
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import HobnobError
+from . import style
+from .picture import Picture, to_csv
+
+Array = NDArray[np.float64]
+UNITS = {"bytes": "B", "seconds": "s", "steps": "", "step": "", "samples": ""}
+BAND = (0.1, 0.9)
+HEIGHT = 2.9
+
+
+def convergence(
+    curves: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    axis: str,
+    metric: str,
+    *,
+    log_x: bool = False,
+    log_y: bool | None = None,
+    slope: float | None = None,
+    reference: tuple[float, str] | None = None,
+    name: str | None = None,
+    title: str | None = None,
+) -> Picture:
+    """Curves of `metric` against `axis`.
+
+    curves: label -> (x [R], y [R]), or y [S, R] for S seeds, drawn as their median and a band.
+    log_y: None chooses a logarithmic axis when all values are positive and span 1.5 decades.
+    slope: also draw x to this power, just above where the first curve ends.
+    reference: (value, label) of a horizontal line.
+    """
+    if not curves:
+        raise HobnobError(f"There is no curve to draw for {metric}: give at least one.")
+    data = {label: _checked(label, x, y) for label, (x, y) in curves.items()}
+    every = np.concatenate([y.ravel() for _, y in data.values()])
+    finite = every[np.isfinite(every)]
+    if log_y is None:
+        log_y = bool(finite.size and finite.min() > 0 and finite.max() > 10**1.5 * finite.min())
+    # A logarithmic axis needs something positive to show.
+    log_y = log_y and bool((finite > 0).any())
+    log_x = log_x and any((x > 0).any() for x, _ in data.values())
+
+    with style.theme():
+        drawing = style.figure(HEIGHT)
+        ax = drawing.add_subplot()
+        looks = cycle(product(("-", "--", ":"), style.SERIES))
+        for (label, (x, y)), (line, colour) in zip(data.items(), looks, strict=False):
+            _draw(ax, label, x, y, line, colour, log_x, log_y)
+        if reference is not None and np.isfinite(reference[0]) and (reference[0] > 0 or not log_y):
+            label = style.shorten(reference[1], 40)
+            ax.axhline(
+                reference[0], color=style.INK, linewidth=1, linestyle=(0, (1, 2)), label=label
+            )
+        ax.margins(x=0.02)
+        style.scale(ax, "x", log_x, UNITS.get(axis))
+        style.scale(ax, "y", log_y)
+        if slope is not None:
+            _draw_slope(ax, *next(iter(data.values())), slope)
+        ax.set_xlabel(axis)
+        ax.set_ylabel(metric)
+        _draw_legend(drawing, ax)
+        style.settle(drawing)
+
+    return Picture(
+        name=name or re.sub(r"\W+", "-", f"convergence {metric} {axis}").lower(),
+        title=title or f"{metric} against {axis}",
+        caption=_caption(data, log_x, log_y),
+        csv=_csv(data, axis, metric),
+        figure=drawing,
+    )
+
+
+def _checked(label: str, x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
+    """x as [R] and y as [S, R]."""
+    x, y = np.asarray(x), np.asarray(y)
+    if x.ndim != 1 or y.ndim not in (1, 2) or y.shape[-1] != x.size or not y.size:
+        raise HobnobError(
+            f"Curve {label!r} has x of shape {x.shape} and y of shape {y.shape}: "
+            "x must be [R] and y [R] or [seeds, R], with at least one value."
+        )
+    return x, np.atleast_2d(y)
+
+
+def _spread(y: Array) -> tuple[Array, Array, Array]:
+    """Median, low and high over the seeds. A seed that diverged counts as infinitely large:
+    leaving it out would flatter the others. Few seeds give their smallest and largest."""
+    y = np.where(np.isfinite(y), y, np.inf)
+    low, high = np.quantile(y, BAND, axis=0, method="nearest")
+    return np.median(y, axis=0), low, high
+
+
+def _shown(values: Array, log: bool) -> Array:
+    """What can be drawn; the rest is NaN, which leaves a gap."""
+    return np.where(np.isfinite(values) & ((values > 0) | (not log)), values, np.nan)
+
+
+def _draw(
+    ax: Axes, label: str, x: Array, y: Array, line: str, colour: str, log_x: bool, log_y: bool
+) -> None:
+    middle, low, high = _spread(y)
+    x, middle, high = _shown(x, log_x), _shown(middle, log_y), _shown(high, log_y)
+    # One point alone would be an invisible line.
+    marker = "o" if np.isfinite(x + middle).sum() == 1 else ""
+    ax.plot(x, middle, line, color=colour, marker=marker, label=style.shorten(label, 40))
+    if len(y) > 1 and np.isfinite(high).any():
+        # A band that reaches down to zero goes on to the edge of what is shown.
+        floor = np.nanmin(np.concatenate([_shown(low, log_y), high]))
+        low = np.where(np.isfinite(low), np.maximum(low, floor), np.nan)
+        ax.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
+
+
+def _draw_slope(ax: Axes, x: Array, y: Array, slope: float) -> None:
+    """c x^slope over the last two thirds of the first curve, without widening the axes."""
+    middle = _spread(y)[0]
+    usable = np.flatnonzero((x > 0) & np.isfinite(middle) & (middle > 0))
+    if usable.size < 2:
+        return
+    first, last = x[usable[0]], x[usable[-1]]
+    across = np.geomspace(first ** (2 / 3) * last ** (1 / 3), last, 60)
+    view = ax.get_xlim(), ax.get_ylim()
+    line = 1.5 * middle[usable[-1]] * (across / last) ** slope
+    power = str(Fraction(slope).limit_denominator(12)).replace("-", "−")
+    ax.plot(
+        across,
+        line,
+        color=style.MUTED,
+        linewidth=1.2,
+        linestyle=(0, (5, 3)),
+        label=f"theory: slope {power}",
+    )
+    ax.set(xlim=view[0], ylim=view[1])
+
+
+def _draw_legend(drawing: Figure, ax: Axes) -> None:
+    """Above the curves, in as many columns as fit; the figure grows by its rows."""
+    labels = ax.get_legend_handles_labels()[1]
+    if len(labels) < 2:
+        return
+    columns = rows = 0
+    for columns in range(min(4, len(labels)), 0, -1):
+        rows = -(-len(labels) // columns)
+        widest = [max(map(len, labels[i : i + rows])) for i in range(0, len(labels), rows)]
+        if sum(widest) + 6 * len(widest) <= 70:  # characters across the figure
+            break
+    drawing.legend(loc="outside upper left", ncols=columns)
+    drawing.set_figheight(HEIGHT + 0.19 * rows)
+
+
+def _caption(data: Mapping[str, tuple[Array, Array]], log_x: bool, log_y: bool) -> str:
+    sentences = []
+    seeds = sorted({len(y) for _, y in data.values() if len(y) > 1})
+    if seeds:
+        count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+        spread = "all of them" if seeds[-1] < 6 else "the middle 80 %"
+        sentences.append(f"Median of {count} seeds; the band holds {spread}.")
+    ys = np.concatenate([y.ravel() for _, y in data.values()])
+    bad = int((~np.isfinite(ys)).sum())
+    if bad:
+        sentences.append(f"{bad:,} of {ys.size:,} values are not finite and count as infinite.")
+    if log_y and (low := int((ys <= 0).sum())):
+        sentences.append(f"{low:,} of {ys.size:,} values are zero or less: below this axis.")
+    if log_x and any((x <= 0).any() for x, _ in data.values()):
+        sentences.append("The start, at 0, is left of this axis.")
+    return " ".join(sentences)
+
+
+def _csv(data: Mapping[str, tuple[Array, Array]], axis: str, metric: str) -> str:
+    rows = (
+        (label, seed, *point)
+        for label, (x, y) in data.items()
+        for seed, values in enumerate(y)
+        for point in zip(x.tolist(), values.tolist(), strict=True)
+    )
+    return to_csv(("curve", "seed", axis, metric), rows)

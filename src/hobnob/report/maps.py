@@ -1,0 +1,181 @@
+"""The network: who is far from the mean, and what each link carried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import networkx as nx
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import LineCollection
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import HobnobError
+from . import style
+from .picture import Picture, to_csv
+
+MOST_DRAWN = 300  # agents; a map of more is a ball of wool
+MOST_NAMED = 40
+LABEL = "distance from the mean"
+
+Array = NDArray[np.float64]
+Links = dict[tuple[Any, Any], float]
+
+
+def network_map(
+    graph: nx.Graph,
+    distance: ArrayLike,
+    traffic: Mapping[tuple[Any, Any], float] | None = None,
+    *,
+    name: str = "network",
+    title: str = "Who is where in the network",
+) -> Picture:
+    """The graph, each agent coloured by `distance` [K], in the order of `graph.nodes`.
+
+    traffic: bytes that links carried, (u, v) -> number; both directions of a link are added up.
+    More than 300 agents are drawn as a histogram of their distances.
+    """
+    distance, size = np.asarray(distance), graph.number_of_nodes()
+    if distance.shape != (size,) or not size:
+        raise HobnobError(
+            f"The distances have shape {distance.shape} and the graph has {size} agents: "
+            "there must be one number per agent, and at least one agent."
+        )
+    links = {} if traffic is None else _links(graph, traffic)
+    with style.theme():
+        if size > MOST_DRAWN:
+            drawing = style.figure(3.0)
+            _draw_histogram(drawing.add_subplot(), distance)
+        else:
+            drawing = style.figure(3.5)
+            _draw_map(drawing, graph, distance, links)
+        style.settle(drawing)
+    rows = [(LABEL, u, "", value) for u, value in zip(graph, distance.tolist(), strict=True)]
+    rows += [("bytes carried", u, v, value) for (u, v), value in links.items()]
+    table = to_csv(("quantity", "agent", "neighbour", "value"), rows)
+    return Picture(name, title, _caption(graph, distance, links), table, drawing)
+
+
+def layout(graph: nx.Graph) -> dict[Any, Array]:
+    """Where to put each agent. It depends on nothing but the graph."""
+    nodes, size = list(graph), graph.number_of_nodes()
+    hub = max(nodes, key=lambda node: graph.degree[node])
+    if size > 3 and graph.number_of_edges() == size - 1 == graph.degree[hub]:
+        places = nx.shell_layout(graph, [[hub], [node for node in nodes if node != hub]])
+    elif nx.is_path(graph, nodes):  # neighbours in order: a ring, a path, complete, exponential
+        places = nx.circular_layout(graph)
+    elif size <= 80 and nx.is_connected(graph):  # the better picture, at a cubic price
+        places = nx.kamada_kawai_layout(graph)
+    else:
+        places = nx.spring_layout(graph, seed=0)
+    # Swapped, the first agent of a circle is at the top and the next goes on clockwise.
+    return {node: places[node][::-1] for node in nodes}
+
+
+def _links(graph: nx.Graph, traffic: Mapping[tuple[Any, Any], float]) -> Links:
+    unknown = [link for link in traffic if not graph.has_edge(*link)]
+    if unknown:
+        raise HobnobError(
+            f"Traffic is given for {len(unknown)} links that the graph lacks, such as "
+            f"{unknown[0]}: name agents as the graph does."
+        )
+    # A loop would count its own traffic twice, and an agent's words to itself are not traffic.
+    return {
+        (u, v): float(traffic.get((u, v), 0)) + float(traffic.get((v, u), 0))
+        for u, v in graph.edges
+        if u != v
+    }
+
+
+def _norm(distance: Array) -> Normalize:
+    """From zero to the largest; logarithmic when that would paint nearly all agents alike."""
+    shown = distance[np.isfinite(distance)]
+    if not shown.size or shown.max() <= 0:
+        return Normalize(0, 1)
+    if shown.min() > 0 and shown.max() > 100 * shown.min():
+        return LogNorm(shown.min(), shown.max())
+    return Normalize(0, shown.max())
+
+
+def _draw_map(drawing: Figure, graph: nx.Graph, distance: Array, links: Links) -> None:
+    ax = drawing.add_subplot()
+    ax.set_axis_off()
+    ax.set_aspect("equal")
+    ax.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15))  # layouts keep within one of the centre
+    places, size = layout(graph), graph.number_of_nodes()
+
+    edges = [(u, v) for u, v in graph.edges if u != v]
+    most = max(links.values(), default=0) or 1
+    crowd = min(1.0, 60 / max(1, len(edges)))  # many links have to be fine and faint
+    widths = [0.5 + 4.5 * crowd * links[edge] / most if links else 0.6 + crowd for edge in edges]
+    ax.add_collection(
+        LineCollection(
+            [(places[u], places[v]) for u, v in edges],
+            linewidths=widths,
+            colors=style.MUTED,
+            alpha=0.25 + 0.3 * crowd,
+            zorder=1,
+        )
+    )
+
+    norm = _norm(distance)
+    colours = colormaps["viridis"].resampled(48).with_extremes(bad="#8c8c8c")
+    fills = colours(norm(np.ma.masked_invalid(distance)))
+    xy = np.array(list(places.values()))
+    area = float(np.clip(5200 / size, 24, 430))
+    ax.scatter(*xy.T, s=area, c=fills, edgecolors=style.PAPER, linewidths=1.2, zorder=2)
+    if size <= MOST_NAMED:
+        for node, (x, y), (*rgb, _) in zip(graph, xy, fills, strict=True):
+            text = "#ffffff" if np.dot(rgb, (0.3, 0.59, 0.11)) < 0.55 else "#000000"
+            label = ax.text(x, y, style.shorten(node, 4), color=text, ha="center")
+            label.set(va="center_baseline", fontsize=min(8.5, area**0.5 / 2))
+
+    bar = drawing.colorbar(
+        ScalarMappable(norm, colours), ax=ax, label=LABEL, shrink=0.75, aspect=24, pad=0.04
+    )
+    bar.outline.set_visible(False)
+    if bar.solids is not None:
+        bar.solids.set_edgecolor("face")  # or hairlines show between the steps
+    if not isinstance(norm, LogNorm):
+        bar.locator = MaxNLocator(5)
+    bar.formatter = FuncFormatter(style.tick)
+    bar.update_ticks()
+
+
+def _draw_histogram(ax: Axes, distance: Array) -> None:
+    shown = distance[np.isfinite(distance)]
+    log = isinstance(_norm(distance), LogNorm)
+    bins = np.geomspace(shown.min(), shown.max(), 41) if log else 40
+    ax.hist(shown, bins=bins, color=style.SERIES[0], edgecolor=style.PAPER, linewidth=0.5)
+    style.scale(ax, "x", log)
+    ax.grid(visible=False, axis="x")
+    ax.set(xlabel=LABEL, ylabel="agents")
+
+
+def _caption(graph: nx.Graph, distance: Array, links: Links) -> str:
+    size = graph.number_of_nodes()
+    sentences = [f"{size:,} agents, {sum(u != v for u, v in graph.edges):,} links."]
+    shown = np.where(np.isfinite(distance), distance, -np.inf)
+    lost = int((~np.isfinite(distance)).sum())
+    if lost < size and size > 1:
+        far = int(shown.argmax())
+        sentences.append(
+            f"Agent {style.shorten(list(graph)[far])} is farthest from the mean: "
+            f"{style.tick(float(f'{shown[far]:.2g}'))}."
+        )
+    if lost:
+        sentences.append(f"{lost:,} agents hold values that are not finite.")
+    if links:
+        low, high = min(links.values()), max(links.values())
+        sentences.append(
+            f"Each link carried {style.amount(high)}."
+            if low == high
+            else f"A link's width is what it carried: {style.amount(low)} to {style.amount(high)}."
+        )
+    return " ".join(sentences)

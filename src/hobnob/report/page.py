@@ -1,0 +1,211 @@
+"""A page: one HTML file that says what happened, shows it, and tells how to repeat it.
+
+It fetches nothing and runs nothing: a content security policy in the page itself holds that, so a
+hostile name that slipped through would still be dead text.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from itertools import count
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Literal
+
+from . import style
+from .picture import Picture
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Pictures of which one is shown at a time: `question` such as "Against", label -> picture."""
+
+    question: str
+    pictures: Mapping[str, Picture]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, a text (blank lines part its paragraphs), and what to look at."""
+
+    title: str
+    text: str = ""
+    pictures: Sequence[Picture | Choice] = ()
+
+
+def write_page(
+    path: str | Path,
+    *,
+    title: str,
+    lead: str,
+    verdict: str,
+    table: Sequence[Mapping[str, object]],
+    sections: Sequence[Section],
+    settings: Mapping[str, object],
+    versions: Mapping[str, object],
+    command: str,
+    tone: Literal["good", "bad", "plain"] = "plain",
+) -> Path:
+    """Write the page and return its path; what was there before stays whole until it is done.
+
+    table: rows, column -> value; numbers are set in four digits and to the right.
+    tone: whether the verdict is good news.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    numbers = count(1)
+    body = "\n".join(_section(section, numbers) for section in sections)
+    text = f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="generator" content="hobnob">
+<link rel="icon" href="data:,">
+<title>{escape(title)}</title>
+<style>
+:root {{ {style.variables()} --fonts: {style.FONTS}; }}
+@media screen and (prefers-color-scheme: dark) {{ :root {{ {style.variables(dark=True)} }} }}
+{files("hobnob.report").joinpath("page.css").read_text(encoding="utf-8")}
+</style>
+</head>
+<body>
+<main>
+<header>
+<h1>{escape(title)}</h1>
+<p class="lead">{escape(lead)}</p>
+<p class="verdict {tone}">{escape(verdict)}</p>
+</header>
+{_table(table)}
+{body}
+<section class="repeat">
+<h2>Repeat it</h2>
+<pre tabindex="0"><code>{escape(command)}</code></pre>
+{_details("Settings", settings)}
+{_details("Versions", versions)}
+</section>
+</main>
+</body>
+</html>
+"""
+    # Beside it, not in /tmp: a rename is atomic only within one file system.
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return path
+
+
+def _section(section: Section, numbers: count[int]) -> str:
+    paragraphs = [f"<p>{escape(part)}</p>" for part in section.text.split("\n\n") if part.strip()]
+    pictures = [
+        _choice(item, numbers) if isinstance(item, Choice) else _figure(item, next(numbers))
+        for item in section.pictures
+    ]
+    parts = [f"<h2>{escape(section.title)}</h2>", *paragraphs, *pictures]
+    return "<section>\n" + "\n".join(parts) + "\n</section>"
+
+
+def _choice(choice: Choice, numbers: count[int]) -> str:
+    """Radio buttons, each followed by its label and its figure: that order is all the CSS needs
+    to show the chosen one, so tabs work without a script and with the arrow keys."""
+    parts = []
+    group = ""
+    for label, picture in choice.pictures.items():
+        number = next(numbers)
+        group = group or f"choice-{number}"
+        checked = "" if parts else " checked"
+        parts.append(
+            f'<input type="radio" name="{group}" id="tab-{number}"{checked}>'
+            f'<label for="tab-{number}">{escape(label)}</label>\n{_figure(picture, number)}'
+        )
+    return (
+        f'<fieldset class="choice">\n<legend>{escape(choice.question)}</legend>\n'
+        + "\n".join(parts)
+        + "\n</fieldset>"
+    )
+
+
+def _figure(picture: Picture, number: int) -> str:
+    # Prefixed by position too: the same picture may be on a page twice.
+    drawing = style.prefixed(picture.svg, f"p{number}-")
+    title = picture.title[:1].upper() + picture.title[1:]
+    caption = f" {escape(picture.caption)}" if picture.caption else ""
+    links = [
+        _download(picture, "svg", "image/svg+xml", picture.standalone),
+        _download(picture, "csv", "text/csv;charset=utf-8", picture.csv),
+    ]
+    return f"""<figure>
+<div class="plot">{drawing}</div>
+<figcaption><strong>{escape(title)}.</strong>{caption}
+<span class="downloads">{" ".join(links)}</span></figcaption>
+</figure>"""
+
+
+def _download(picture: Picture, ending: str, kind: str, text: str) -> str:
+    data = base64.b64encode(text.encode()).decode()
+    name = escape(f"{picture.name}.{ending}")
+    label = escape(f"Download {picture.title} as {ending.upper()}")
+    return (
+        f'<a href="data:{kind};base64,{data}" download="{name}" aria-label="{label}">'
+        f"{ending.upper()}</a>"
+    )
+
+
+def _table(rows: Sequence[Mapping[str, object]]) -> str:
+    if not rows:
+        return ""
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    numeric = {column for column in columns if _cell(rows[0].get(column, ""))[1]}
+    head = "".join(
+        f'<th scope="col"{_side(column in numeric)}>{escape(column)}</th>' for column in columns
+    )
+    body = "\n".join(
+        "<tr>" + "".join(f"<td{_side(number)}>{text}</td>" for text, number in cells) + "</tr>"
+        for cells in ([_cell(row.get(column, "")) for column in columns] for row in rows)
+    )
+    return f"""<div class="table" tabindex="0" role="region" aria-label="Summary"><table>
+<thead><tr>{head}</tr></thead>
+<tbody>
+{body}
+</tbody>
+</table></div>"""
+
+
+def _cell(value: object) -> tuple[str, bool]:
+    """A value as text, and whether it reads as a number; `43 MB` does."""
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        text = f"{value:,}".replace("-", "−")
+    elif isinstance(value, Real) and not isinstance(value, bool):
+        text = style.tick(float(f"{float(value):.4g}"))
+    else:
+        text = str(value)
+    return escape(text), text.lstrip("−-+<>≤≥ ")[:1].isdigit() or text in ("nan", "inf", "−inf")
+
+
+def _side(number: bool) -> str:
+    return ' class="number"' if number else ""
+
+
+def _details(title: str, values: Mapping[str, object]) -> str:
+    rows = "\n".join(
+        f'<tr><th scope="row">{escape(str(key))}</th><td>{escape(str(value))}</td></tr>'
+        for key, value in values.items()
+    )
+    return f"""<details>
+<summary>{escape(title)}</summary>
+<table class="pairs"><tbody>
+{rows}
+</tbody></table>
+</details>"""

@@ -1,0 +1,208 @@
+"""How every picture looks, and how a drawing becomes SVG that follows the page.
+
+A theme colour is drawn with its light value, which doubles as a sentinel: `svg` turns each of them
+into `var(--name, value)`. The page defines the variables for light, dark and print; a picture that
+is saved alone, or shown where no page defines them, keeps the light values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import io
+import math
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import AutoLocator, EngFormatter, FuncFormatter, LogLocator, NullLocator
+
+WIDTH = 5.2  # inches: small letters are then readable from a phone to a full page
+FONTS = (
+    "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, "
+    "'Noto Sans', 'DejaVu Sans', sans-serif"
+)
+
+# name -> (light, dark). No light value may be a colour that anything else is drawn with, so none
+# is pure black or white. The series are those of Okabe and Ito, safe for colour-blind readers,
+# ordered so that neighbours also differ in lightness, and lifted for a dark background.
+COLOURS = {
+    "paper": ("#fdfdfc", "#15181c"),
+    "ink": ("#1d2228", "#e6e8eb"),
+    "muted": ("#626c78", "#9aa4b0"),
+    "grid": ("#e4e6e9", "#2c323a"),
+    "series-1": ("#0072b2", "#4ea5dc"),
+    "series-2": ("#d55e00", "#f08a3c"),
+    "series-3": ("#009e73", "#35c79b"),
+    "series-4": ("#cc79a7", "#e39cc4"),
+    "series-5": ("#e69f00", "#f3c14b"),
+    "series-6": ("#56b4e9", "#a9dcf9"),
+}
+LIGHT = {name: light for name, (light, _) in COLOURS.items()}
+PAPER, INK, MUTED, GRID = (LIGHT[name] for name in ("paper", "ink", "muted", "grid"))
+SERIES = [colour for name, colour in LIGHT.items() if name.startswith("series")]
+
+RC: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": MUTED,
+    "axes.facecolor": PAPER,
+    "axes.formatter.use_mathtext": False,
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.labelpad": 6,
+    "axes.labelsize": 8.5,
+    "axes.linewidth": 0.8,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "figure.dpi": 100,
+    "figure.edgecolor": PAPER,
+    "figure.facecolor": PAPER,
+    "font.family": "DejaVu Sans",  # ships with matplotlib, and wider than most: nothing overlaps
+    "font.size": 8.5,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "legend.borderaxespad": 0,
+    "legend.columnspacing": 1.8,
+    "legend.fontsize": 8.5,
+    "legend.frameon": False,
+    "legend.handlelength": 1.8,
+    "legend.labelcolor": INK,
+    "lines.linewidth": 1.8,
+    "lines.solid_capstyle": "round",
+    "savefig.edgecolor": PAPER,
+    "savefig.facecolor": PAPER,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "hobnob",
+    "text.color": INK,
+    "text.parse_math": False,  # a feature may be called "cost in $"
+    "xtick.color": MUTED,
+    "xtick.labelsize": 8,
+    "xtick.major.size": 3,
+    "xtick.minor.size": 0,
+    "ytick.color": MUTED,
+    "ytick.labelsize": 8,
+    "ytick.major.size": 0,
+    "ytick.minor.size": 0,
+}
+
+
+@contextmanager
+def theme() -> Iterator[None]:
+    """Draw and save inside this; nothing of matplotlib's global state is left changed."""
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        matplotlib.rcdefaults()  # a user's own matplotlibrc must not leak into a report
+        matplotlib.rcParams.update(RC)
+        # Only the PNG lacks a Chinese or an Arabic name; the browser has the fonts for the SVG.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
+        yield
+
+
+def figure(height: float) -> Figure:
+    """An empty figure of the common width; no pyplot, so none is kept alive or shown."""
+    return Figure(figsize=(WIDTH, height), layout="constrained")
+
+
+def settle(drawing: Figure) -> None:
+    """Lay out once and for all: a second layout would move things by a hair."""
+    drawing.draw_without_rendering()
+    drawing.set_layout_engine("none")
+
+
+def shorten(text: object, most: int = 28) -> str:
+    """A name as a label: one line, printable, and no longer than a label may be."""
+    line = "".join(c for c in " ".join(str(text).split()) if c.isprintable())
+    if len(line) <= most:
+        return line
+    tail = most // 3  # names of a family often differ at the end: "sensor reading 1 of 12"
+    return line[: most - tail - 1].rstrip() + "…" + line[-tail:].lstrip()
+
+
+def tick(value: float, _: object = None) -> str:
+    """`0.02`, `500`, `10⁻⁶`, `2·10⁵`: short, without the markup of mathematics."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    mantissa, exponent = f"{value:.3e}".split("e")
+    if -3 <= int(exponent) <= 3:
+        return f"{value:.4g}".replace("-", "−")
+    power = "10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    mantissa = f"{float(mantissa):g}".replace("-", "−")
+    return power if mantissa == "1" else f"{mantissa}·{power}"
+
+
+def amount(size: float) -> str:
+    """Bytes for people: `1.2 MB`."""
+    return EngFormatter(unit="B", places=1)(size).replace(".0 ", " ")
+
+
+def scale(ax: Axes, which: Literal["x", "y"], log: bool, unit: str | None = None) -> None:
+    """Give an axis its scale, and ticks that stay few and readable; `unit` makes k, M, kB, ms."""
+    axis = ax.xaxis if which == "x" else ax.yaxis
+    if log:
+        (ax.set_xscale if which == "x" else ax.set_yscale)("log", nonpositive="mask")
+        low, high = axis.get_view_interval()
+        decades = math.log10(high / low)
+        axis.set_minor_locator(NullLocator())
+        if decades < 0.7:  # too few round numbers for a logarithmic choice of ticks
+            axis.set_major_locator(AutoLocator())
+        else:
+            subs = (1, 2, 5) if decades < 1.7 else (1, 3) if decades < 3 else (1,)
+            axis.set_major_locator(LogLocator(subs=subs, numticks=8))
+    axis.set_major_formatter(FuncFormatter(tick) if unit is None else EngFormatter(unit=unit))
+
+
+def png(drawing: Figure, dpi: int = 200) -> bytes:
+    buffer = io.BytesIO()
+    with theme():
+        drawing.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def standalone(drawing: Figure, title: str) -> str:
+    """An SVG file that carries its colours: for slides, papers and viewers without variables."""
+    buffer = io.StringIO()
+    with theme():
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        drawing.savefig(buffer, format="svg", metadata=nothing)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]  # the DOCTYPE names a DTD that nobody should fetch
+    # matplotlib's style element would reach the whole page, and its fonts are not a reader's own.
+    text = re.sub(r"<defs>\s*<style[^>]*>[^<]*</style>\s*</defs>\s*", "", text, count=1)
+    text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
+    root = (
+        f'<svg role="img" aria-label="{html.escape(title)}" '
+        f'style="stroke-linejoin: round; stroke-linecap: butt; font-family: {FONTS}"'
+    )
+    return text.replace("<svg", root, 1)
+
+
+def inline(text: str) -> str:
+    """The same SVG inside a page: as wide as its place, in the page's colours, with its own ids."""
+    text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2).replace(
+        "<svg", '<svg width="100%"', 1
+    )
+    names = {light: name for name, light in LIGHT.items()}
+    colours = re.compile("|".join(names))
+    # Only inside style attributes: a feature may be called "#0072b2".
+    text = re.sub(
+        r' style="[^"]*"',
+        lambda style: colours.sub(lambda c: f"var(--{names[c[0]]}, {c[0]})", style[0]),
+        text,
+    )
+    return prefixed(text, "h" + hashlib.sha256(text.encode()).hexdigest()[:8] + "-")
+
+
+def prefixed(text: str, prefix: str) -> str:
+    """Put `prefix` before every id and every reference to one, so that two SVGs cannot clash."""
+    return re.sub(r'( id="|url\(#|href="#)(?=[^"]*")', lambda m: m[1] + prefix, text)
+
+
+def variables(dark: bool = False) -> str:
+    """The theme's colours as CSS declarations."""
+    return " ".join(f"--{name}: {pair[dark]};" for name, pair in COLOURS.items())

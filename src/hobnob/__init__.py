@@ -1,1 +1,124 @@
-"""hobnob: decentralised bilevel optimisation."""
+"""hobnob: decentralised bilevel optimisation.
+
+    minimise over x   F(x) = mean_k f_k(x, y*(x)),   y*(x) = argmin over y of mean_k g_k(x, y)
+
+for agents whose data stays apart and who talk only to their neighbours. Names are imported when
+they are first used, so that `import hobnob` and the command line start at once.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hobnob import algorithms, networks, problems, schedules
+    from hobnob.agent import Agent
+    from hobnob.algorithm import Algorithm, Scale
+    from hobnob.algorithms.dsbo import DSBO
+    from hobnob.data import Records, Simulator
+    from hobnob.errors import (
+        CheckpointError,
+        ConfigError,
+        DivergenceError,
+        HobnobError,
+        NetworkError,
+        ProblemError,
+        SettingError,
+    )
+    from hobnob.network import Network
+    from hobnob.networks.chance import erdos_renyi, random_regular
+    from hobnob.networks.exponential import exponential
+    from hobnob.networks.grids import torus
+    from hobnob.networks.hubs import complete, star
+    from hobnob.networks.lines import path, ring
+    from hobnob.pooled import curvature, exact, optimum
+    from hobnob.problem import Problem
+    from hobnob.record import metrics
+    from hobnob.record.view import View
+    from hobnob.result import Result
+    from hobnob.runtimes.simulate import Simulate
+    from hobnob.solver import solve
+
+_MODULES = ("algorithms", "metrics", "networks", "problems", "schedules")
+_HOMES = {
+    "agent": ("Agent",),
+    "algorithm": ("Algorithm", "Scale"),
+    "algorithms.dsbo": ("DSBO",),
+    "data": ("Records", "Simulator"),
+    "errors": (
+        "CheckpointError",
+        "ConfigError",
+        "DivergenceError",
+        "HobnobError",
+        "NetworkError",
+        "ProblemError",
+        "SettingError",
+    ),
+    "pooled": ("curvature", "exact", "optimum"),
+    "network": ("Network",),
+    "networks.chance": ("erdos_renyi", "random_regular"),
+    "networks.exponential": ("exponential",),
+    "networks.grids": ("torus",),
+    "networks.hubs": ("complete", "star"),
+    "networks.lines": ("path", "ring"),
+    "problem": ("Problem",),
+    "record.view": ("View",),
+    "result": ("Result",),
+    "runtimes.simulate": ("Simulate",),
+    "solver": ("solve",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "DSBO",
+    "Agent",
+    "Algorithm",
+    "CheckpointError",
+    "ConfigError",
+    "DivergenceError",
+    "HobnobError",
+    "Network",
+    "NetworkError",
+    "Problem",
+    "ProblemError",
+    "Records",
+    "Result",
+    "Scale",
+    "SettingError",
+    "Simulate",
+    "Simulator",
+    "View",
+    "algorithms",
+    "complete",
+    "curvature",
+    "erdos_renyi",
+    "exact",
+    "exponential",
+    "metrics",
+    "networks",
+    "optimum",
+    "path",
+    "problems",
+    "random_regular",
+    "ring",
+    "schedules",
+    "solve",
+    "star",
+    "torus",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        value = import_module(f"hobnob.{'record.' if name == 'metrics' else ''}{name}")
+    elif name in _HOME_OF:
+        value = getattr(import_module(f"hobnob.{_HOME_OF[name]}"), name)
+    else:
+        raise AttributeError(f"module 'hobnob' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

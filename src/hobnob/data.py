@@ -301,7 +301,7 @@ def _check_leaf(leaf: np.ndarray, where: str, records: bool) -> None:
             place = ", ".join(str(int(i)) for i in index)
             raise ProblemError(
                 f"{where}: {int(bad.sum())} of {leaf.size} values are not finite, the first "
-                f"({leaf[index]}) at [{place}]. Every average would become NaN. Remove or fill them."
+                f"({leaf[index]}) at [{place}]. Every mean would become NaN. Remove or fill them."
             )
 
 

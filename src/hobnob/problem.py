@@ -126,7 +126,8 @@ class Problem:
         return Problem(
             self.outer,
             self.inner,
-            *(jax.tree.map(lambda a: a.astype(dtype), start) for start in (self.x0, self.y0)),
+            jax.tree.map(lambda a: a.astype(dtype), self.x0),
+            jax.tree.map(lambda a: a.astype(dtype), self.y0),
             self.outer_data,
             self.inner_data,
             x_bounds=self.x_bounds,

@@ -96,7 +96,8 @@ def neumann_terms(steps: int, smoothness: float, strong_convexity: float) -> int
     """
     if not 0 < strong_convexity <= smoothness:
         raise SettingError(
-            f"0 < strong_convexity <= smoothness is needed, not {strong_convexity} and {smoothness}."
+            f"strong_convexity = {strong_convexity} must be above 0 and at most smoothness = "
+            f"{smoothness}."
         )
     if strong_convexity == smoothness:
         return 1

@@ -91,7 +91,10 @@ def optimum(problem: Problem, x0: Any = None, tolerance: float = 1e-8) -> Optimu
 
 
 def curvature(problem: Problem, x: Any = None, y: Any = None) -> Curvature:
-    """How curved the pooled inner loss is in y, at (x, y) or at the starting point."""
+    """How curved the pooled inner loss is in y, at (x, y) or at the starting point.
+
+    NaN where the Hessian is not finite.
+    """
     flat_x = _flat(problem, problem.x0 if x is None else x)
     flat_y = problem.y_layout.ravel(problem.y0 if y is None else y).astype(np.float64)
     if problem.dim_y > DENSE:
@@ -100,7 +103,10 @@ def curvature(problem: Problem, x: Any = None, y: Any = None) -> Curvature:
             f"too large (the limit is {DENSE})."
         )
     with jax.enable_x64(True):
-        values = np.linalg.eigvalsh(_compiled(problem).hessian(flat_x, flat_y))
+        hessian = np.asarray(_compiled(problem).hessian(flat_x, flat_y))
+    if not np.isfinite(hessian).all():
+        return Curvature(float("nan"), float("nan"))
+    values = np.linalg.eigvalsh(hessian)
     return Curvature(float(values[0]), float(values[-1]))
 
 
@@ -139,12 +145,12 @@ def _newton(inner: Callable[[jax.Array], jax.Array], y: jax.Array) -> tuple[jax.
         gradient: jax.Array
         norm: jax.Array
         better: jax.Array
-        count: jax.Array
+        steps: jax.Array
 
-    def point(y: jax.Array, old_norm: Any, count: Any) -> Point:
+    def point(y: jax.Array, old_norm: Any, steps: Any) -> Point:
         value, gradient = value_and_gradient(y)
         norm = jnp.linalg.norm(gradient)
-        return Point(y, value, gradient, norm, norm < old_norm, jnp.asarray(count))
+        return Point(y, value, gradient, norm, norm < old_norm, jnp.asarray(steps))
 
     def newton_step(at: Point) -> Point:
         direction = _solve_hessian(jax.grad(inner), at.y, at.gradient)
@@ -157,7 +163,7 @@ def _newton(inner: Callable[[jax.Array], jax.Array], y: jax.Array) -> tuple[jax.
             return ~good & (size > 1e-12)
 
         size = jax.lax.while_loop(too_long, lambda s: s / 2, jnp.ones((), at.y.dtype))
-        new = point(at.y - size * direction, at.norm, at.count + 1)
+        new = point(at.y - size * direction, at.norm, at.steps + 1)
         # Far from the minimum the gradient may grow while the value falls.
         new = new._replace(better=new.better | (new.value < at.value))
         return jax.tree.map(
@@ -168,7 +174,7 @@ def _newton(inner: Callable[[jax.Array], jax.Array], y: jax.Array) -> tuple[jax.
     floor = 4 * jnp.finfo(y.dtype).eps
 
     def go_on(at: Point) -> jax.Array:
-        return at.better & (at.count < _NEWTON_STEPS) & (at.norm > floor)
+        return at.better & (at.steps < _NEWTON_STEPS) & (at.norm > floor)
 
     end = jax.lax.while_loop(go_on, newton_step, start)
     return end.y, end.norm
@@ -238,7 +244,7 @@ def _solve_checked(problem: Problem, x: np.ndarray) -> tuple[float, np.ndarray, 
 def check_strong_convexity(problem: Problem) -> None:
     """Raise where the pooled inner loss has no curvature at the starting point."""
     smallest, largest = curvature(problem)
-    if smallest <= 1e-12 * max(largest, 1e-300):
+    if not smallest > 1e-12 * max(largest, 1e-300):
         raise ProblemError(
             f"The inner problem is not strongly convex at x0: the smallest curvature of the mean "
             f"is {smallest:.3g}, the largest {largest:.3g}, so y*(x) is not defined there. If x0 "

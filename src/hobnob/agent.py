@@ -1,0 +1,173 @@
+"""Agent: all that one agent may do in a step.
+
+It draws from its own data, differentiates its own losses, and speaks to its neighbours through
+`mix`, the only door. There is no agent axis in scope: another agent's data cannot be reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from hobnob import keys
+from hobnob.errors import SettingError
+from hobnob.ledger import Ledger
+from hobnob.schedules import Schedule, value_at
+
+if TYPE_CHECKING:
+    from hobnob.data import Place
+    from hobnob.problem import Problem
+
+Tree = TypeVar("Tree")
+
+
+class Agent:
+    """One agent in one step. A runtime makes it; an algorithm uses it.
+
+    x and y are flat vectors here. A batch is named by its slot, the letter that it has in the
+    paper: the same slot of the same step always draws the same batch, and two batches of one step
+    need two names.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        places: tuple[Place, Place],
+        key: jax.Array,
+        step: Any,
+        exchange: Callable[[Any], Any],
+        ledger: Ledger,
+    ):
+        self._problem = problem
+        self._outer_place, self._inner_place = places
+        self._key = key
+        self._exchange = exchange
+        self._ledger = ledger
+        self._slots: set[str] = set()
+        self.step = step
+
+    # --- what it knows -------------------------------------------------------------------------
+
+    @property
+    def x0(self) -> jax.Array:
+        return jnp.asarray(self._problem.x_layout.ravel(self._problem.x0))
+
+    @property
+    def y0(self) -> jax.Array:
+        return jnp.asarray(self._problem.y_layout.ravel(self._problem.y0))
+
+    @property
+    def dim_x(self) -> int:
+        return self._problem.dim_x
+
+    @property
+    def dim_y(self) -> int:
+        return self._problem.dim_y
+
+    def zeros(self, *shape: int) -> jax.Array:
+        return jnp.zeros(shape, self._problem.dtype)
+
+    def rates(self, *schedules: Schedule) -> tuple[jax.Array, ...]:
+        """The step sizes of this step."""
+        dtype = self._problem.dtype
+        return tuple(jnp.asarray(value_at(s, self.step), dtype) for s in schedules)
+
+    # --- what it draws -------------------------------------------------------------------------
+
+    def draw_outer(self, slot: str, count: int | None = None) -> Any:
+        """A batch for f; with `count`, that many independent ones."""
+        self._ledger.add("samples", 1 if count is None else count, per="outer draw")
+        return self._problem.outer_data.draw(self._slot_key(slot), self._outer_place, count)
+
+    def draw_inner(self, slot: str, count: int | None = None) -> Any:
+        """A batch for g; with `count`, that many independent ones."""
+        self._ledger.add("samples", 1 if count is None else count, per="inner draw")
+        return self._problem.inner_data.draw(self._slot_key(slot), self._inner_place, count)
+
+    # --- what it differentiates ----------------------------------------------------------------
+
+    def outer_gradients(
+        self, x: jax.Array, y: jax.Array, batch: Any
+    ) -> tuple[jax.Array, jax.Array]:
+        """grad_x f and grad_y f."""
+        self._ledger.add("gradients", 1)
+        return jax.grad(self._outer, argnums=(0, 1))(x, y, batch)
+
+    def inner_gradient(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
+        """grad_y g."""
+        self._ledger.add("gradients", 1)
+        return jax.grad(self._inner, argnums=1)(x, y, batch)
+
+    def inner_gradients(
+        self, x: jax.Array, y: jax.Array, batch: Any
+    ) -> tuple[jax.Array, jax.Array]:
+        """grad_x g and grad_y g."""
+        self._ledger.add("gradients", 1)
+        return jax.grad(self._inner, argnums=(0, 1))(x, y, batch)
+
+    def inner_products(
+        self, x: jax.Array, y: jax.Array, batch: Any
+    ) -> tuple[jax.Array, Callable[[jax.Array], tuple[jax.Array, jax.Array]]]:
+        """grad_y g, and the function z -> (J z, H z), all from one linearisation.
+
+        g's second derivatives are symmetric, so pulling z back through grad_y g gives both.
+        """
+        self._ledger.add("gradients", 1)
+        gradient, pull = jax.vjp(lambda x, y: jax.grad(self._inner, argnums=1)(x, y, batch), x, y)
+
+        def products(z: jax.Array) -> tuple[jax.Array, jax.Array]:
+            self._ledger.add("products", 2)
+            return pull(z)
+
+        return gradient, products
+
+    def cross(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
+        """J = grad_xy g, of shape (d_x, d_y)."""
+        self._ledger.add("matrices", 1)
+        return jax.jacfwd(jax.grad(self._inner, argnums=0), argnums=1)(x, y, batch)
+
+    def hessian(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
+        """H = grad_yy g, of shape (d_y, d_y)."""
+        self._ledger.add("matrices", 1)
+        return jax.hessian(self._inner, argnums=1)(x, y, batch)
+
+    def hessians(self, x: jax.Array, y: jax.Array, batches: Any) -> jax.Array:
+        """The Hessian of every one of several batches, stacked."""
+        count = jax.tree.leaves(batches)[0].shape[0]
+        self._ledger.add("matrices", count)
+        return jax.vmap(lambda batch: jax.hessian(self._inner, argnums=1)(x, y, batch))(batches)
+
+    # --- what it says --------------------------------------------------------------------------
+
+    def mix(self, tree: Tree) -> Tree:
+        """sum_j w_kj tree_j over the neighbours and the agent itself.
+
+        All arrays of the tree travel as one message to each neighbour.
+        """
+        leaves = jax.tree_util.tree_leaves_with_path(tree)
+        names = [jax.tree_util.keystr(path, simple=True) or "array" for path, _ in leaves]
+        sizes = [leaf.size * leaf.dtype.itemsize for _, leaf in leaves]
+        self._ledger.add_message(dict(zip(names, sizes, strict=True)))
+        return self._exchange(tree)
+
+    def project(self, x: jax.Array) -> jax.Array:
+        """The nearest x that the problem allows."""
+        return self._problem.project(x)
+
+    def _outer(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
+        return self._problem.outer_loss(x, y, self._outer_place, batch)
+
+    def _inner(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
+        return self._problem.inner_loss(x, y, self._inner_place, batch)
+
+    def _slot_key(self, slot: str) -> jax.Array:
+        if slot in self._slots:
+            raise SettingError(
+                f"The slot {slot!r} is drawn twice in one step, which would give the same batch "
+                f"twice. Give each draw a name of its own."
+            )
+        self._slots.add(slot)
+        return keys.of_slot(self._key, self.step, slot)

@@ -1,0 +1,133 @@
+"""What every algorithm is: hyper-parameters with `init` and `step`, written for one agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from math import isfinite
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+from hobnob.errors import SettingError
+from hobnob.schedules import bound, value_at
+
+if TYPE_CHECKING:
+    from hobnob.agent import Agent
+
+
+class Scale(NamedTuple):
+    """What an algorithm is told about a problem when it is asked for settings that work."""
+
+    smoothness: float
+    strong_convexity: float
+
+
+class Range(NamedTuple):
+    """The values that a hyper-parameter may take: (above, most], or [least, most]."""
+
+    least: float = float("-inf")
+    most: float = float("inf")
+    open_below: bool = False
+
+    def refuses(self, value: float) -> str | None:
+        if not isfinite(value):
+            return "must be a finite number"
+        if value < self.least or (self.open_below and value == self.least):
+            return f"must be {'above' if self.open_below else 'at least'} {self.least:g}"
+        if value > self.most:
+            return f"must be at most {self.most:g}"
+        return None
+
+
+def positive() -> Any:
+    """A hyper-parameter above 0: a step size, or a constant of the problem."""
+    return field(metadata={"range": Range(0, open_below=True)})
+
+
+def fraction() -> Any:
+    """A hyper-parameter in (0, 1]: a weight of a running average."""
+    return field(metadata={"range": Range(0, 1, open_below=True)})
+
+
+def count(least: int = 0) -> Any:
+    """A whole number."""
+    return field(metadata={"range": Range(least), "whole": True})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm:
+    """The base of every algorithm: it checks hyper-parameters and binds schedules.
+
+    A subclass is a frozen dataclass in a file of its own. Its state is a NamedTuple with at least
+    the flat vectors `x` and `y`.
+
+    `exact` says what constant step sizes lead to when agents differ and nothing is random: True,
+    the solution itself; False, a point whose distance from it shrinks with the step sizes.
+    """
+
+    exact: ClassVar[bool]
+
+    def init(self, agent: Agent) -> Any:
+        """The state that an agent starts with."""
+        raise NotImplementedError
+
+    def step(self, agent: Agent, state: Any) -> Any:
+        """The state after one iteration."""
+        raise NotImplementedError
+
+    @classmethod
+    def suggest(cls, scale: Scale) -> Self:
+        """Constant step sizes that are safe for a problem of this curvature."""
+        raise NotImplementedError
+
+    def explain_divergence(self, step: int, largest_curvature: float) -> str:
+        """What in the settings may have caused it, given the curvature just before."""
+        return f"The largest curvature of the inner problem was {largest_curvature:.3g}."
+
+    def __post_init__(self) -> None:
+        for name, value in self._settings():
+            if not callable(value):
+                self._check(name, value)
+
+    def bind(self, agents: int, steps: int) -> Self:
+        """The same algorithm with K and T known to its schedules, and their values checked."""
+        changes = {name: bound(v, agents, steps) for name, v in self._settings() if callable(v)}
+        for name, schedule in changes.items():
+            for step in sorted({0, steps // 2, max(steps - 1, 0)}):
+                self._check(name, float(value_at(schedule, step)), schedule, (agents, steps))
+        return replace(self, **changes) if changes else self
+
+    def describe(self) -> dict[str, str]:
+        """Each hyper-parameter in words."""
+        return {name: _in_words(value) for name, value in self._settings()}
+
+    def _settings(self) -> list[tuple[str, Any]]:
+        return [(f.name, getattr(self, f.name)) for f in fields(self)]
+
+    def _check(
+        self,
+        name: str,
+        value: Any,
+        schedule: Callable[[Any], Any] | None = None,
+        size: tuple[int, int] | None = None,
+    ) -> None:
+        metadata = type(self).__dataclass_fields__[name].metadata
+        if "range" not in metadata:
+            return
+        if isinstance(value, bool) or not hasattr(value, "__float__"):
+            raise SettingError(f"{name} = {value!r} must be a number or a callable step -> number.")
+        if metadata.get("whole") and float(value) != int(value):
+            raise SettingError(f"{name} = {value!r} must be a whole number.")
+        complaint = metadata["range"].refuses(float(value))
+        if complaint:
+            where = f" at K = {size[0]}, T = {size[1]}" if size else ""
+            advice = getattr(schedule, "advice", lambda most: "")(metadata["range"].most)
+            raise SettingError(f"{name} = {float(value):.3g}{where} {complaint}. {advice}".strip())
+
+
+def _in_words(value: Any) -> str:
+    if callable(value):
+        own = (
+            type(value).__str__ is not object.__str__ or type(value).__repr__ is not object.__repr__
+        )
+        return str(value) if own and "<function" not in repr(value) else "a function of the step"
+    return repr(value)

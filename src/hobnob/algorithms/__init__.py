@@ -1,0 +1,19 @@
+"""One published algorithm a file. A file here is the registration: nothing else lists it."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from hobnob.algorithm import Algorithm
+from hobnob.registry import Registry
+
+
+def _is_algorithm(value: Any) -> bool:
+    return inspect.isclass(value) and issubclass(value, Algorithm)
+
+
+_registry = Registry("algorithm", __name__, _is_algorithm, name_of=lambda module, name: module)
+names, get = _registry.names, _registry.get
+
+__all__ = ["get", "names"]

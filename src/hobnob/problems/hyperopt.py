@@ -1,0 +1,116 @@
+"""Regularisation weights of a linear classifier, one a feature: the paper's first experiment.
+
+With records (a, t), features a and labels t = +1 or -1, and a loss l of the margin,
+
+    g_k(x, y) = mean over training records of l(t a'y) + 1/2 sum_i w_i y_i^2
+    f_k(x, y) = mean over validation records of l(t a'y)
+
+The weights are w = exp(x), or w = x with x projected onto x >= smallest_weight. The paper takes
+w = x from x = 0 on without either, where g has no minimiser as soon as x turns negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hobnob.problem import Problem
+from hobnob.problems import _checks, _tables
+
+Batch = dict[str, jax.Array]
+
+LOSSES: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "logistic": lambda margin: jax.nn.softplus(-margin),
+    "sigmoid": lambda margin: jax.nn.sigmoid(-margin),
+}
+
+
+def hyperopt(
+    data: str | Path | tuple[Any, Any] = "breast_cancer",
+    agents: int = 8,
+    *,
+    validation: float = 0.5,
+    deal: str = "even",
+    scaling: str = "minmax",
+    weights: str = "exp",
+    smallest_weight: float = 1e-4,
+    start_weight: float = 1.0,
+    loss: str = "logistic",
+    intercept: bool = False,
+    batch_size: int | None = 1,
+    positive: str | int | None = None,
+    seed: int = 0,
+    dtype: str = "float64",
+) -> Problem:
+    """Tune one regularisation weight a feature on validation data.
+
+    Args:
+        data: the name of a set that scikit-learn ships (breast_cancer, digits, iris, wine), the
+            path of a LIBSVM file, or a pair of arrays (features, labels).
+        validation: the share of the records that f sees; g sees the others.
+        deal: "even" deals shuffled records; "by label" sorts them by label first, so that most
+            agents see one class alone.
+        scaling: of each feature over all records: "minmax" to [-1, 1], "standard" to mean 0 and
+            variance 1, or "none".
+        weights: "exp" (w = exp(x)) or "projected" (w = x, kept at `smallest_weight` or above).
+        start_weight: every w at the start.
+        loss: "logistic", log(1 + exp(-t a'y)), or "sigmoid", 1 / (1 + exp(t a'y)). The paper
+            prints the sigmoid, which is not convex: with small weights g may have several minima.
+            The numbers that its authors quote fit the logistic loss.
+        intercept: add a feature that is 1 in all records; it is regularised like the others.
+        positive: the class that is +1. It must be named where there are more than two, which are
+            then the rest; of two it is the larger one.
+        seed: of the shuffle that splits and deals the records.
+    """
+    agents = _checks.whole("agents", agents)
+    precision = _checks.precision(dtype)
+    _checks.one_of("weights", weights, ("exp", "projected"))
+    _checks.one_of("loss", loss, tuple(LOSSES))
+    _checks.number("start_weight", start_weight, 0, excluded=True)
+    _checks.number("smallest_weight", smallest_weight, 0, excluded=True)
+
+    table = _tables.load(data, positive)
+    features, names = _tables.scaled(table.features, scaling), table.names
+    if intercept:
+        features = np.hstack([features, np.ones((len(features), 1))])
+        names = [*names, "intercept"]
+    train, held_out = _tables.split(
+        table._replace(features=features), validation, np.random.default_rng(seed)
+    )
+
+    def shards(records: _tables.Shard, level: str) -> list[dict[str, np.ndarray]]:
+        dealt = _tables.deal(records, agents, deal, f"{table.title}, {level}")
+        return [
+            {"features": s.features.astype(precision), "label": s.labels.astype(precision)}
+            for s in dealt
+        ]
+
+    exponential = weights == "exp"
+    loss_of_margin = LOSSES[loss]
+
+    def outer(x: jax.Array, y: jax.Array, batch: Batch) -> jax.Array:
+        return jnp.mean(loss_of_margin(batch["label"] * (batch["features"] @ y)))
+
+    def inner(x: jax.Array, y: jax.Array, batch: Batch) -> jax.Array:
+        w = jnp.exp(x) if exponential else x
+        return outer(x, y, batch) + w @ y**2 / 2
+
+    dim = features.shape[1]
+    start = np.log(start_weight) if exponential else start_weight
+    return Problem(
+        outer,
+        inner,
+        np.full(dim, start, precision),
+        np.zeros(dim, precision),
+        shards(held_out, "validation"),
+        shards(train, "training"),
+        batch_size,
+        x_bounds=None if exponential else (smallest_weight, None),
+        name=f"hyperopt ({table.title})",
+        labels=names,
+    )

@@ -1,0 +1,202 @@
+"""Heterogeneous quadratics, whose F, gradient, y*(x) and x* are known in closed form.
+
+Agent k holds, with z = (x, y) joined into one vector,
+
+    g_k(x, y) = 1/2 y' A_k y - y' (B_k x + c_k)
+    f_k(x, y) = 1/2 z' Q_k z - q_k' z
+
+with A_k and Q_k symmetric and positive definite. Write A, B, ... for means over agents:
+
+    y*(x)     = S x + A^-1 c,   S = A^-1 B
+    grad F(x) = [I S'] (Q z - q)   at z = (x, y*(x))
+
+F is strongly convex: its curvature [I S'] Q [I S']' is at least the smallest one of Q.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hobnob.data import Records
+from hobnob.errors import SettingError
+from hobnob.pooled import Exact
+from hobnob.problem import Problem
+from hobnob.problems import _checks
+
+Shard = dict[str, np.ndarray]
+
+
+class Quadratic(Problem):
+    """A bilevel problem made of records of matrices.
+
+    Args:
+        outer_data: one dict(Q, q) per agent, with shapes [n, d_x + d_y, d_x + d_y] and
+            [n, d_x + d_y] for n records.
+        inner_data: one dict(A, B, c) per agent, with shapes [n, d_y, d_y], [n, d_y, d_x], [n, d_y].
+        batch_size: as in `Problem`.
+        dtype: the precision to compute in.
+    """
+
+    def __init__(
+        self,
+        outer_data: Sequence[Shard],
+        inner_data: Sequence[Shard],
+        batch_size: int | None = None,
+        *,
+        dtype: Any = np.float64,
+        name: str = "quadratic",
+    ):
+        _, dim_y, dim_x = np.shape(inner_data[0]["B"])
+        super().__init__(
+            _outer,
+            _inner,
+            np.zeros(dim_x, dtype),
+            np.zeros(dim_y, dtype),
+            outer_data,
+            inner_data,
+            batch_size,
+            name=name,
+        )
+        # From the data as the problem keeps it, so that float32 rounds both sides alike.
+        outer, inner = _pooled(self.outer_data), _pooled(self.inner_data)
+        self._Q, self._q = outer["Q"], outer["q"]
+        self._slope = np.linalg.solve(inner["A"], inner["B"])
+        self._offset = np.linalg.solve(inner["A"], inner["c"])
+        along = np.vstack([np.eye(dim_x), self._slope])  # how z moves with x
+        at_zero = np.concatenate([np.zeros(dim_x), self._offset])
+        self.solution = np.linalg.solve(
+            along.T @ self._Q @ along, along.T @ (self._q - self._Q @ at_zero)
+        )
+
+    def closed_form(self, x: Any) -> Exact:
+        """F(x), its gradient and y*(x), without an iteration."""
+        x = np.asarray(x, np.float64)
+        y = self._slope @ x + self._offset
+        z = np.concatenate([x, y])
+        slope_z = self._Q @ z - self._q
+        value = z @ self._Q @ z / 2 - self._q @ z
+        return Exact(float(value), slope_z[: x.size] + self._slope.T @ slope_z[x.size :], y)
+
+
+def quadratic(
+    agents: int = 8,
+    dim_x: int = 5,
+    dim_y: int = 6,
+    *,
+    heterogeneity: float = 1.0,
+    condition: float = 10.0,
+    scale: float = 1.0,
+    noise: float = 0.0,
+    records: int | str | None = None,
+    batch_size: int | None = None,
+    seed: int = 0,
+    dtype: str = "float64",
+) -> Quadratic:
+    """A random heterogeneous quadratic.
+
+    Args:
+        heterogeneity: 0 makes all agents identical. B_k, c_k and q_k are `common + heterogeneity *
+            own`. A_k and Q_k keep their means, from which they are heterogeneity / (1 +
+            heterogeneity) of the way to where the first of them would stop being positive definite.
+        condition, scale: the eigenvalues of the mean of A_k go from scale to scale * condition,
+            those of a single agent at most twice as far. `scale` multiplies all of g_k, so it
+            moves the fitting step sizes and neither y*(x) nor F.
+        noise: how far records lie from their agent's matrices, entry by entry, in standard
+            deviations; their mean over a shard is exactly the agent's own. It is felt where a
+            `batch_size` is given: without one, agents take their whole shards.
+        records: how many an agent has, or "ragged" for shards of different lengths. Without it,
+            1 where there is no noise and 32 where there is.
+    """
+    agents = _checks.whole("agents", agents)
+    dim_x, dim_y = _checks.whole("dim_x", dim_x), _checks.whole("dim_y", dim_y)
+    own = _checks.number("heterogeneity", heterogeneity, 0)
+    condition = _checks.number("condition", condition, 1)
+    scale = _checks.number("scale", scale, 0, excluded=True)
+    noise = _checks.number("noise", noise, 0)
+    lengths = _lengths(records, agents, noise)
+    rng = np.random.default_rng(seed)
+
+    def differing(*shape: int) -> np.ndarray:
+        return rng.normal(size=shape) + own * rng.normal(size=(agents, *shape))
+
+    inner = {
+        "A": scale * _positive_definite(rng, agents, dim_y, 1, condition, own),
+        "B": scale * differing(dim_y, dim_x) / np.sqrt(dim_x),
+        "c": scale * differing(dim_y),
+    }
+    outer = {
+        "Q": _positive_definite(rng, agents, dim_x + dim_y, 0.5, 2, own),
+        "q": differing(dim_x + dim_y),
+    }
+
+    def shards(means: Shard, spread: float) -> list[Shard]:
+        return [
+            {name: _around(rng, name, mean[k], spread, n) for name, mean in means.items()}
+            for k, n in enumerate(lengths)
+        ]
+
+    return Quadratic(
+        shards(outer, noise),
+        shards(inner, noise * scale),
+        batch_size,
+        dtype=_checks.precision(dtype),
+    )
+
+
+def _outer(x: jax.Array, y: jax.Array, batch: dict[str, jax.Array]) -> jax.Array:
+    z = jnp.concatenate([x, y])
+    return jnp.mean(batch["Q"] @ z @ z / 2 - batch["q"] @ z)
+
+
+def _inner(x: jax.Array, y: jax.Array, batch: dict[str, jax.Array]) -> jax.Array:
+    return jnp.mean(batch["A"] @ y @ y / 2 - batch["B"] @ x @ y - batch["c"] @ y)
+
+
+def _pooled(source: Any) -> Shard:
+    """The mean over agents of the mean over each agent's records, in float64."""
+    assert isinstance(source, Records)
+    weights = np.repeat(1 / (source.size * source.lengths), source.lengths)
+    return {name: np.tensordot(weights, array, 1) for name, array in source.arrays.items()}
+
+
+def _positive_definite(
+    rng: np.random.Generator, agents: int, size: int, least: float, condition: float, own: float
+) -> np.ndarray:
+    """One matrix an agent; the eigenvalues of their mean go from least to least * condition."""
+    axes, _ = np.linalg.qr(rng.normal(size=(size, size)))
+    root = axes * np.sqrt(least * condition ** np.linspace(0, 1, size))
+    turns = rng.normal(size=(agents, size, size))
+    turns = turns + turns.swapaxes(1, 2)
+    turns -= turns.mean(axis=0)
+    # At norm 1 the first agent would lose its definiteness. A single agent has no turns at all.
+    turns /= max(np.linalg.norm(turns, 2, axis=(1, 2)).max(), 1e-12)
+    matrices = root @ (np.eye(size) + own / (1 + own) * turns) @ root.T
+    return (matrices + matrices.swapaxes(1, 2)) / 2
+
+
+def _around(
+    rng: np.random.Generator, name: str, mean: np.ndarray, noise: float, count: int
+) -> np.ndarray:
+    """So many records around a mean that they keep exactly. Those of A and Q stay symmetric."""
+    drawn = rng.normal(size=(count, *mean.shape))
+    if name in "AQ":
+        drawn = np.tril(drawn) + np.tril(drawn, -1).swapaxes(1, 2)
+    return mean + noise * (drawn - drawn.mean(0))
+
+
+def _lengths(records: int | str | None, agents: int, noise: float) -> list[int]:
+    if records == "ragged":
+        return [8 + 4 * (agent % 4) for agent in range(agents)]
+    if records is None:
+        return [32 if noise else 1] * agents
+    if isinstance(records, str):
+        raise SettingError(f'records must be a whole number or "ragged", not {records!r}.')
+    count = _checks.whole("records", records)
+    if noise and count == 1:
+        raise SettingError("records = 1 leaves no room for noise around a mean. Use 2 or more.")
+    return [count] * agents

@@ -1,0 +1,1 @@
+"""Measuring a run and keeping what was measured: metrics, recorder, checkpoints."""

@@ -1,0 +1,19 @@
+"""How far agents are from each other."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from hobnob.record.metrics import metric
+from hobnob.record.view import View
+
+
+@metric()
+def consensus(view: View) -> dict[str, jax.Array]:
+    """mean_k |w_k - mean w|^2 for every variable w that agents hold."""
+
+    def spread(stack: jax.Array) -> jax.Array:
+        return jnp.sum((stack - stack.mean(axis=0)) ** 2) / stack.shape[0]
+
+    return {name: spread(stack) for name, stack in view.variables.items()}

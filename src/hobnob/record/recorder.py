@@ -1,0 +1,114 @@
+"""Recorder: measures the network's state and keeps the history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from hobnob.errors import SettingError
+from hobnob.record import metrics
+from hobnob.record.view import View
+
+Metrics = str | Sequence[str] | Mapping[str, Callable[[View], Any]] | None
+
+
+class Recorder:
+    """Columns of numbers, one row a recorded step.
+
+    The library's own metrics are compiled together; a user's run on the host with NumPy arrays.
+    What a step cost (samples, bytes, ...) is per agent, the mean over agents.
+    """
+
+    def __init__(self, run: Any, chosen: Any = "all"):
+        self._run = run
+        own, self.users = _choose(chosen, run.problem)
+        self.names = [*own, *self.users]
+        self.rows: list[dict[str, np.ndarray]] = []
+
+        def measure(places: Any, state: Any) -> dict[str, Any]:
+            view = View(run.problem, places, state)
+            return _flattened({name: metrics.get(name)(view) for name in own})
+
+        across = jax.vmap(measure, in_axes=(None, 0)) if run.many_seeds else measure
+        self._measure = jax.jit(across)
+
+    def record(self, step: int, state: Any, seconds: float) -> dict[str, np.ndarray]:
+        costs = {name: step * cost.mean() for name, cost in self._run.cost_of_step.items()}
+        measured = jax.tree.map(np.asarray, self._measure(self._run.world.places, state))
+        row = {"step": step, **costs, "seconds": seconds, **measured, **self._ask_users(state)}
+        row = {name: np.asarray(value) for name, value in row.items()}
+        self.rows.append(row)
+        return row
+
+    def history(self) -> dict[str, np.ndarray]:
+        """Column -> [rows], or [seeds, rows] where a run has several seeds."""
+        columns = {}
+        for name in self.rows[0] if self.rows else ():
+            values = np.stack(np.broadcast_arrays(*(row[name] for row in self.rows)), axis=-1)
+            whole = name in self._run.cost_of_step and (values == np.round(values)).all()
+            columns[name] = values.astype(np.int64) if whole else values
+        if self._run.many_seeds:
+            seeds = len(self._run.world.keys)
+            columns = {
+                n: np.broadcast_to(v, (seeds, v.shape[-1])).copy() for n, v in columns.items()
+            }
+        return columns
+
+    def restore(self, history: dict[str, np.ndarray]) -> None:
+        count = history["step"].shape[-1] if history else 0
+        self.rows = [
+            {name: np.asarray(v[..., i]) for name, v in history.items()} for i in range(count)
+        ]
+        for row in self.rows:
+            row["step"] = row["step"].reshape(-1)[0]
+
+    def _ask_users(self, state: Any) -> dict[str, Any]:
+        if not self.users:
+            return {}
+        state = jax.tree.map(np.asarray, state)
+        seeds = range(len(self._run.world.keys)) if self._run.many_seeds else [slice(None)]
+        answers = []
+        for seed in seeds:
+            one = jax.tree.map(lambda leaf, seed=seed: leaf[seed], state)
+            view = View(self._run.problem, self._run.world.places, one)
+            answers.append(_flattened({name: ask(view) for name, ask in self.users.items()}))
+        if not self._run.many_seeds:
+            return answers[0]
+        return {name: np.array([float(answer[name]) for answer in answers]) for name in answers[0]}
+
+
+def _choose(chosen: Any, problem: Any) -> tuple[list[str], dict[str, Any]]:
+    """The library's metrics by name, and the user's functions by the name they get."""
+    possible = metrics.available(problem)
+    if chosen is None or (isinstance(chosen, str) and chosen == "none"):
+        return [], {}
+    if isinstance(chosen, str):
+        return (possible, {}) if chosen == "all" else _choose([chosen], problem)
+    if isinstance(chosen, Mapping):
+        return possible, dict(chosen)
+    own, users = [], {}
+    for item in chosen:
+        if callable(item):
+            users[getattr(item, "__name__", "metric")] = item
+        elif metrics.get(item).when(problem):
+            own.append(item)
+        else:
+            raise SettingError(
+                f"The metric {item!r} cannot be computed for this problem. These can: "
+                f"{', '.join(possible)}."
+            )
+    # Functions alone come on top of what is measured anyway.
+    return (own if own else possible), users
+
+
+def _flattened(measured: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in measured.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}_{key}": part for key, part in value.items()}
+        else:
+            flat[name] = value
+    return flat

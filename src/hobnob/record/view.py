@@ -1,0 +1,61 @@
+"""View: the network's state as a metric sees it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hobnob.pooled import Exact, solve_inner
+from hobnob.problem import Problem
+
+
+class View:
+    """The whole network at one moment. A metric is a function of it.
+
+    Attributes:
+        variables: what agents hold, by the name it has in the algorithm, with a leading axis of
+            agents: `view.variables["x"][3]` is agent 3's x, a flat vector.
+        x, y: the network's mean, shaped like the problem's x0 and y0.
+        problem: the problem.
+    """
+
+    def __init__(self, problem: Problem, places: Any, state: Any):
+        self.problem = problem
+        self.variables: dict[str, Any] = state._asdict()
+        self._places = places
+
+    @property
+    def x(self) -> Any:
+        return self.problem.x_layout.unravel(self.flat_x)
+
+    @property
+    def y(self) -> Any:
+        return self.problem.y_layout.unravel(self.flat_y)
+
+    @property
+    def flat_x(self) -> Any:
+        return self.variables["x"].mean(axis=0)
+
+    @property
+    def flat_y(self) -> Any:
+        return self.variables["y"].mean(axis=0)
+
+    def outer_loss(self, x: jax.Array, y: jax.Array) -> jax.Array:
+        """mean_k f_k over all data, for flat x and y."""
+        return self.problem.pooled_outer(x, y, self._places[0])
+
+    def inner_loss(self, x: jax.Array, y: jax.Array) -> jax.Array:
+        """mean_k g_k over all data, for flat x and y."""
+        return self.problem.pooled_inner(x, y, self._places[1])
+
+    @cached_property
+    def exact(self) -> Exact:
+        """F, its gradient and y* at the mean x, flat; computed once for all metrics that ask."""
+        value, gradient, y, left = solve_inner(
+            self.outer_loss, self.inner_loss, self.flat_x, self.flat_y
+        )
+        solved = left <= jnp.sqrt(jnp.finfo(y.dtype).eps)
+        return Exact(*(jnp.where(solved, part, jnp.nan) for part in (value, gradient, y)))

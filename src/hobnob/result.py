@@ -1,0 +1,74 @@
+"""Result: what a run found, what it cost, and how it went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hobnob.network import Network
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of `hobnob.solve`.
+
+    Attributes:
+        x, y: the network's mean, shaped like the problem's x0 and y0. With several seeds, here and
+            below, arrays have a leading axis of seeds.
+        agents: {"x": ..., "y": ...}, every agent's own: leaves with a leading axis of agents.
+        history: column -> array, one entry a recorded step. Costs (samples, gradients, products,
+            matrices, rounds, messages, bytes) are cumulative and per agent, the mean over agents.
+        ledger: the same costs at the end, for each agent: column -> [agents].
+        message: what happened, in a sentence; `status` in a word: "finished" (all steps done),
+            "converged" or "not converged" (where a tolerance was asked for), "interrupted".
+        steps: how many were done.
+        compile_seconds: how long compilation took, which is not part of history["seconds"].
+        settings: the problem, network, algorithm and options of the run, in words.
+        message_parts: bytes that one message of a step spends on each variable.
+    """
+
+    x: Any
+    y: Any
+    agents: dict[str, Any]
+    history: dict[str, np.ndarray]
+    ledger: dict[str, np.ndarray]
+    status: str
+    message: str
+    steps: int
+    compile_seconds: float
+    settings: dict[str, Any]
+    message_parts: dict[str, int]
+    network: Network = field(repr=False)
+
+    @property
+    def success(self) -> bool:
+        """Whether the run did what it was asked to do."""
+        return self.status in ("finished", "converged")
+
+    def to_pandas(self) -> Any:
+        """The history as a pandas frame, with a column `seed` where there are several."""
+        import pandas
+
+        if self.history["step"].ndim == 1:
+            return pandas.DataFrame(self.history)
+        seeds, rows = self.history["step"].shape
+        columns = {"seed": np.repeat(self.settings["seed"], rows)}
+        columns |= {name: values.reshape(seeds * rows) for name, values in self.history.items()}
+        return pandas.DataFrame(columns)
+
+    def __str__(self) -> str:
+        latest = {
+            name: np.median(values[..., -1])
+            for name, values in self.history.items()
+            if name in ("objective", "outer_loss", "gradient_norm", "consensus_x", "bytes")
+        }
+        numbers = ", ".join(f"{name} {value:.4g}" for name, value in latest.items())
+        return f"{self.message} {numbers}"
+
+    def _repr_html_(self) -> str:
+        # The one place that looks up at the report: a notebook asks the result itself.
+        from hobnob.report.card import card
+
+        return card(self)

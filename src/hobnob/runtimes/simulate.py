@@ -1,0 +1,170 @@
+"""Simulate: the whole network in one process, every agent a row of one array.
+
+The step of one agent is lifted by `jax.vmap` and looped on the device; several seeds are one more
+axis. The only thing that crosses rows is `Agent.mix`: under `vmap` it becomes W times the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+
+from hobnob import keys
+from hobnob.agent import Agent
+from hobnob.algorithm import Algorithm
+from hobnob.errors import SettingError
+from hobnob.ledger import Ledger
+from hobnob.network import Network
+from hobnob.problem import Problem
+from hobnob.runtimes.mixing import mixed, mixing_tables
+
+
+class Simulate:
+    """The default runtime: all agents in this process."""
+
+    def start(
+        self, problem: Problem, network: Network, algorithm: Algorithm, seeds: int | Sequence[int]
+    ) -> Simulation:
+        return Simulation(problem, network, algorithm, seeds)
+
+
+class World(NamedTuple):
+    """What the compiled loop reads and never changes."""
+
+    places: Any
+    keys: jax.Array
+    tables: dict[str, jax.Array]
+
+
+class Advance(NamedTuple):
+    """Where a call of `advance` ended: before `stop` only where x or y is no longer finite."""
+
+    step: int
+    state: Any
+    finite: bool
+
+
+class Simulation:
+    """One run. A state is the algorithm's NamedTuple with leading axes ([seeds,] agents)."""
+
+    def __init__(
+        self, problem: Problem, network: Network, algorithm: Algorithm, seeds: int | Sequence[int]
+    ):
+        self.problem, self.network, self.algorithm = problem, network, algorithm
+        self.many_seeds = not isinstance(seeds, int)
+        self._agents = jnp.arange(network.size, dtype=jnp.uint32)
+        per_agent = jax.vmap(keys.of_agent, in_axes=(None, 0))
+        per_seed = jax.vmap(per_agent, in_axes=(0, None)) if self.many_seeds else per_agent
+        self.world = World(
+            problem.place(),
+            per_seed(jnp.asarray(seeds, jnp.uint32), self._agents),
+            mixing_tables(network.sparse, problem.dtype),
+        )
+        self._advance = jax.jit(self._loop)
+
+    def initial_state(self) -> Any:
+        state = jax.jit(lambda world: self._lift(self.algorithm.init, world, 0, Ledger()))(
+            self.world
+        )
+        after = jax.eval_shape(self._step, self.world, state, 0)
+        was, is_now = (jax.tree.map(_kind, tree) for tree in (state, after))
+        if was != is_now:
+            raise SettingError(
+                f"{type(self.algorithm).__name__}.step must keep the shapes and dtypes of its "
+                f"state. It was {was} and became {is_now}."
+            )
+        return state
+
+    def advance(self, state: Any, start: int, stop: int) -> Advance:
+        """The state after steps start .. stop - 1, or at the first one that is not finite."""
+        step, state, finite = self._advance(self.world, state, np.int32(start), np.int32(stop))
+        return Advance(int(step), state, bool(finite))
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The entries of one step, found by tracing it."""
+        ledger = Ledger()
+        state = jax.eval_shape(
+            lambda world: self._lift(self.algorithm.init, world, 0, Ledger()), self.world
+        )
+        jax.eval_shape(lambda world, state: self._step(world, state, 0, ledger), self.world, state)
+        return ledger
+
+    @cached_property
+    def cost_of_step(self) -> dict[str, np.ndarray]:
+        """What one step costs each agent: ledger column -> [agents]."""
+        return self.ledger.totals(
+            {
+                "step": np.ones(self.network.size, np.int64),
+                "link": np.asarray(self.network.degrees, np.int64),
+                "outer draw": np.asarray(self.problem.outer_data.samples_per_draw(), np.int64),
+                "inner draw": np.asarray(self.problem.inner_data.samples_per_draw(), np.int64),
+            }
+        )
+
+    def compilations(self) -> int:
+        """How often the loop was compiled: once, if shapes and dtypes are stable."""
+        return self._advance._cache_size()  # type: ignore[attr-defined]
+
+    def _loop(self, world: World, state: Any, start: jax.Array, stop: jax.Array) -> Any:
+        def go_on(carry: Any) -> jax.Array:
+            step, _, finite = carry
+            return (step < stop) & finite
+
+        def body(carry: Any) -> Any:
+            step, state, _ = carry
+            state = self._step(world, state, step)
+            # x and y are small, and whatever else stops being finite reaches x within a step.
+            return step + 1, state, jnp.isfinite(state.x).all() & jnp.isfinite(state.y).all()
+
+        return jax.lax.while_loop(go_on, body, (start, state, jnp.array(True)))
+
+    def _step(self, world: World, state: Any, step: Any, ledger: Ledger | None = None) -> Any:
+        return self._lift(self.algorithm.step, world, step, ledger or Ledger(), state)
+
+    def _lift(
+        self, act: Callable[..., Any], world: World, step: Any, ledger: Ledger, *state: Any
+    ) -> Any:
+        """`act(agent, *state)` for every agent of every seed."""
+
+        def one(index: jax.Array, places: Any, key: jax.Array, *state: Any) -> Any:
+            def exchange(tree: Any) -> Any:
+                return _mix(index, world.tables, tree)
+
+            return act(Agent(self.problem, places, key, step, exchange, ledger), *state)
+
+        places = (self.problem.outer_data.per_agent, self.problem.inner_data.per_agent)
+        lifted = jax.vmap(one, in_axes=(0, places, 0, *(0 for _ in state)))
+        if self.many_seeds:
+            lifted = jax.vmap(lifted, in_axes=(None, None, 0, *(0 for _ in state)))
+        return lifted(self._agents, world.places, world.keys, *state)
+
+
+@custom_vmap
+def _mix(index: jax.Array, tables: dict[str, jax.Array], tree: Any) -> Any:
+    """What one agent hears. Alone, outside of a network, that is itself."""
+    return tree
+
+
+@_mix.def_vmap
+def _mix_all(size: int, batched: Any, index: jax.Array, tables: Any, tree: Any) -> Any:
+    index_batched, _, tree_batched = batched
+    if not index_batched:
+        # An axis of the algorithm's own, such as a vmap over several vectors: mixing acts on each.
+        return _mix(index, tables, tree), tree_batched
+    whole = jax.tree.map(
+        lambda leaf, stacked: leaf if stacked else jnp.broadcast_to(leaf, (size, *leaf.shape)),
+        tree,
+        tree_batched,
+    )
+    return jax.tree.map(lambda leaf: mixed(tables, leaf), whole), jax.tree.map(lambda _: True, tree)
+
+
+def _kind(leaf: Any) -> str:
+    return f"{leaf.dtype}{list(leaf.shape)}"

@@ -60,8 +60,10 @@ class Policy(Problem):
         states, m = self.features.shape
         _check_environment(states, self.transitions, self.rewards)
         features, transitions = self.features, self.transitions
-        cumulative = np.cumsum(transitions, axis=1)
-        cumulative[:, -1] = 1  # rounding must not leave a gap for a uniform number to fall into
+        cumulative = np.cumsum(transitions, axis=1, dtype=np.float64)
+        # Each row ends at exactly 1: no gap for a uniform number to fall into, and none that
+        # would lead to a last state of probability 0.
+        cumulative /= cumulative[:, -1:]
 
         def draw(key: jax.Array, mean_rewards: jax.Array) -> dict[str, jax.Array]:
             """One transition from every state, with its reward."""

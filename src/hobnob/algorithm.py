@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -85,15 +85,19 @@ class Algorithm:
 
     def __post_init__(self) -> None:
         for name, value in self._settings():
-            if not callable(value):
+            whole = self._metadata(name).get("whole")
+            if whole or not callable(value):
                 self._check(name, value)
+            if whole:  # 20.0, as np.ceil gives it, counts matrices as well as 20
+                number: Any = value
+                object.__setattr__(self, name, int(number))
 
     def bind(self, agents: int, steps: int) -> Self:
         """The same algorithm with K and T known to its schedules, and their values checked."""
         changes = {name: bound(v, agents, steps) for name, v in self._settings() if callable(v)}
         for name, schedule in changes.items():
             for step in sorted({0, steps // 2, max(steps - 1, 0)}):
-                self._check(name, float(value_at(schedule, step)), schedule, (agents, steps))
+                self._check(name, value_at(schedule, step), schedule, (agents, steps))
         return replace(self, **changes) if changes else self
 
     def describe(self) -> dict[str, str]:
@@ -110,18 +114,27 @@ class Algorithm:
         schedule: Callable[[Any], Any] | None = None,
         size: tuple[int, int] | None = None,
     ) -> None:
-        metadata = type(self).__dataclass_fields__[name].metadata
+        metadata = self._metadata(name)
         if "range" not in metadata:
             return
-        if isinstance(value, bool) or not hasattr(value, "__float__"):
-            raise SettingError(f"{name} = {value!r} must be a number or a callable step -> number.")
-        if metadata.get("whole") and float(value) != int(value):
+        where = f" at K = {size[0]}, T = {size[1]}" if size else ""
+        whole, allowed = metadata.get("whole"), metadata["range"]
+        single = getattr(value, "ndim", 0) == 0 and not isinstance(value, bool)
+        if not single or not hasattr(value, "__float__"):
+            kind = "a whole number" if whole else "a number or a callable step -> number"
+            raise SettingError(f"{name} = {value!r}{where} must be {kind}.")
+        number = float(value)
+        if whole and isfinite(number) and number != int(number):
             raise SettingError(f"{name} = {value!r} must be a whole number.")
-        complaint = metadata["range"].refuses(float(value))
+        complaint = allowed.refuses(number)
         if complaint:
-            where = f" at K = {size[0]}, T = {size[1]}" if size else ""
-            advice = getattr(schedule, "advice", lambda most: "")(metadata["range"].most)
-            raise SettingError(f"{name} = {float(value):.3g}{where} {complaint}. {advice}".strip())
+            too_large = isfinite(number) and number > allowed.most
+            advise = getattr(schedule, "advice", None) if too_large else None
+            advice = f" {advise(allowed.most)}" if advise else ""
+            raise SettingError(f"{name} = {number:.3g}{where} {complaint}.{advice}")
+
+    def _metadata(self, name: str) -> Mapping[str, Any]:
+        return type(self).__dataclass_fields__[name].metadata
 
 
 def _in_words(value: Any) -> str:

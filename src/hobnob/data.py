@@ -214,7 +214,16 @@ def in_precision(source: Source, dtype: Any) -> Source:
 
     def cast(array: np.ndarray) -> np.ndarray:
         floating = jnp.issubdtype(array.dtype, jnp.floating)
-        return array.astype(dtype, copy=False) if floating else array
+        if not floating:
+            return array
+        with np.errstate(over="ignore"):
+            narrowed = array.astype(dtype, copy=False)
+        if not np.isfinite(narrowed).all():
+            raise ProblemError(
+                f"{source.label}: values up to {np.abs(array).max():.3g} do not fit into {dtype}, "
+                f"the dtype of x0 and y0. Scale the data, or give x0 and y0 as float64."
+            )
+        return narrowed
 
     other = copy(source)
     other.arrays = jax.tree.map(cast, source.arrays)

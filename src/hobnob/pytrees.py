@@ -23,8 +23,11 @@ class Layout:
         self.size = sum(prod(shape) for shape in self.shapes)
 
     def ravel(self, tree: Any, xp: Any = np) -> Any:
-        leaves = [xp.reshape(leaf, (-1,)) for leaf in jax.tree.leaves(tree)]
-        return xp.concatenate(leaves)
+        leaves = [
+            xp.reshape(leaf, (*np.shape(leaf)[: max(np.ndim(leaf) - len(shape), 0)], -1))
+            for leaf, shape in zip(jax.tree.leaves(tree), self.shapes, strict=True)
+        ]
+        return xp.concatenate(leaves, axis=-1)
 
     def unravel(self, flat: Any, xp: Any = jnp) -> Any:
         lead = np.shape(flat)[:-1]

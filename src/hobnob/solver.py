@@ -20,7 +20,7 @@ from hobnob.problem import Problem
 from hobnob.progress import Progress
 from hobnob.record.checkpoint import Checkpoint
 from hobnob.record.recorder import Metrics, Recorder
-from hobnob.record.store import Resume, Store
+from hobnob.record.store import TUNABLE, Resume, Store
 from hobnob.result import Result
 from hobnob.runtimes.simulate import Simulate
 from hobnob.schedules import value_at
@@ -71,6 +71,7 @@ def solve(
 
     Ctrl-C ends the run after the current chunk of steps, saves it and returns what there is.
     """
+    _check_kinds(problem, algorithm, tolerance)
     network = network if isinstance(network, Network) else Network(network)
     _check_sizes(problem, network, steps, record_every)
     seeds = _checked_seeds(seed)
@@ -96,8 +97,8 @@ def solve(
             store.check(saved, identity)
             state, start, seconds = _restore(saved, state, recorder, record_every, steps)
         loop = _Loop(run, recorder, store, identity, record_every, steps, tolerance, callback)
-        if start == steps:
-            return _result(loop, state, steps, "finished", seeds)
+        if saved and (status := loop.settled(state, start, seconds)):
+            return _result(loop, state, start, status, seeds)
         with Interrupt() as interrupt, Progress(steps, start, progress) as bar:
             state, step, status = loop.run(state, start, seconds, interrupt, bar)
         return _result(loop, state, step, status, seeds)
@@ -129,8 +130,12 @@ class _Loop:
         clock = time.perf_counter()
         self.runner.advance(state, start, start)  # no steps: only compiles
         self.compile_seconds = time.perf_counter() - clock
-        step, chunk, status = start, 1, ""
-        row = {} if start else self.recorder.record(0, state, seconds)
+        step, chunk, status, row = start, 1, "", {}
+        if not self.recorder.rows:
+            row = self.recorder.record(0, state, seconds)
+            status = self._verdict(state, row)
+            if status:
+                self._save(state, 0, seconds)
         while not status:
             stop = min(self._next_record(step), self.store.next_save(step), step + chunk)
             clock = time.perf_counter()
@@ -145,7 +150,7 @@ class _Loop:
                 row = self.recorder.record(step, state, seconds)
                 status = self._verdict(state, row)
             if step == self.steps:
-                status = status or ("finished" if self.tolerance is None else "not converged")
+                status = status or self._status_at_end()
             elif interrupt.requested:
                 status = status or "interrupted"
             if status or self.store.due(step):
@@ -153,12 +158,27 @@ class _Loop:
             bar.update(step, rate, row)
         return state, step, status
 
+    def settled(self, state: Any, step: int, seconds: float) -> str:
+        """How a restored run had ended already, if it had."""
+        recorded = self.recorder.rows and self.recorder.rows[-1]["step"] == step
+        if step == self.steps and not recorded:
+            recorded = self.recorder.record(step, state, seconds)
+        if recorded and self._converged(self.recorder.rows[-1]):
+            return "converged"
+        return self._status_at_end() if step == self.steps else ""
+
+    def _status_at_end(self) -> str:
+        return "finished" if self.tolerance is None else "not converged"
+
+    def _converged(self, row: dict[str, np.ndarray]) -> bool:
+        return self.tolerance is not None and bool((row["gradient_norm"] <= self.tolerance).all())
+
     def _next_record(self, step: int) -> int:
         return min((step // self.record_every + 1) * self.record_every, self.steps)
 
     def _verdict(self, state: Any, row: dict[str, np.ndarray]) -> str:
         """Whether a recorded row ends the run, and how."""
-        if self.tolerance is not None and (row["gradient_norm"] <= self.tolerance).all():
+        if self._converged(row):
             return "converged"
         stopped = self.callback is not None and self.callback(self.runner, state)
         return "interrupted" if stopped else ""
@@ -197,6 +217,19 @@ class _Loop:
         return self.runner.algorithm.explain_divergence(step, largest) + " "
 
 
+def _check_kinds(problem: Any, algorithm: Any, tolerance: Any) -> None:
+    if not isinstance(problem, Problem):
+        raise ProblemError(f"problem must be a hb.Problem, not a {type(problem).__name__}.")
+    if not isinstance(algorithm, Algorithm):
+        raise SettingError(
+            f"algorithm must be one with its settings, such as hb.DSBO(alpha=0.01, ...), not "
+            f"{algorithm!r}."
+        )
+    number = isinstance(tolerance, int | float | np.number) and not isinstance(tolerance, bool)
+    if tolerance is not None and not (number and tolerance >= 0):
+        raise SettingError(f"tolerance = {tolerance!r} must be a number of at least 0, or None.")
+
+
 def _check_sizes(problem: Problem, network: Network, steps: int, record_every: int | None) -> None:
     if problem.size != network.size:
         few = "too few" if problem.size < network.size else "too many"
@@ -232,14 +265,16 @@ def _identity(
 ) -> dict[str, str]:
     """Which run this is, part by part: what a checkpoint must agree with."""
     settings = {
-        name: [float(value_at(value, step)) for step in _PROBES] if callable(value) else value
+        TUNABLE + name: str(
+            [float(value_at(value, step)) for step in _PROBES] if callable(value) else value
+        )
         for name, value in vars(algorithm).items()
     }
     return {
         **problem.fingerprint,
         "network": network.fingerprint(),
         "algorithm": type(algorithm).__name__,
-        "hyper-parameters": ", ".join(f"{name} {value}" for name, value in settings.items()),
+        **settings,
         "seed": str(seeds),
         "record_every": str(record_every),
         "metrics": ", ".join(recorder.names),
@@ -259,10 +294,9 @@ def _restore(
             raise CheckpointError(f"The checkpoint does not hold {name} in the shape {leaf.shape}.")
     state = type(template)(**{name: jnp.asarray(saved.state[name]) for name in template._fields})
     # The last row of a shorter run may lie off the grid; a longer one would not have it.
-    on_grid = (
-        saved.history["step"].reshape(-1, saved.history["step"].shape[-1])[0] % record_every == 0
-    )
-    recorder.restore({name: values[..., on_grid] for name, values in saved.history.items()})
+    rows = saved.history["step"].reshape(-1, saved.history["step"].shape[-1])[0]
+    kept = (rows % record_every == 0) | (rows == steps)
+    recorder.restore({name: values[..., kept] for name, values in saved.history.items()})
     return state, saved.step, saved.seconds
 
 

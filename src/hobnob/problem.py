@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from hashlib import sha256
@@ -169,15 +170,15 @@ class Problem:
     def _checked_bounds(self, bounds: Any) -> tuple[np.ndarray, np.ndarray] | None:
         if bounds is None:
             return None
-        if isinstance(bounds[0], np.ndarray) and bounds[0].shape == (self.dim_x,):
-            lower, upper = (np.asarray(b, self.dtype) for b in bounds)
-        else:
-            lower, upper = (
-                self._bound(b, default)
-                for b, default in zip(bounds, (-np.inf, np.inf), strict=True)
-            )
+        if not isinstance(bounds, tuple | list) or len(bounds) != 2:
+            raise ProblemError(f"x_bounds must be a pair (lower, upper), not {bounds!r}.")
+        lower, upper = self._bound(bounds[0], -np.inf), self._bound(bounds[1], np.inf)
         if (lower > upper).any():
-            raise ProblemError("x_bounds: a lower bound lies above its upper bound.")
+            i = int(np.argmax(lower > upper))
+            raise ProblemError(
+                f"x_bounds: the lower bound of entry {i} is {lower[i]}, above its upper bound "
+                f"{upper[i]}, so no x is allowed. The order is (lower, upper)."
+            )
         start = self.x_layout.ravel(self.x0)
         outside = (start < lower) | (start > upper)
         if outside.any():
@@ -189,9 +190,22 @@ class Problem:
         return lower, upper
 
     def _bound(self, bound: Any, default: float) -> np.ndarray:
-        if bound is None or np.ndim(bound) == 0:
-            return np.full(self.dim_x, default if bound is None else bound, self.dtype)
-        return self.x_layout.ravel(bound).astype(self.dtype)
+        """One side of the box, flat: from None, a number, a pytree like x0 or a flat vector."""
+        bound = default if bound is None else bound
+        try:
+            if jax.tree.structure(bound) == self.x_layout.structure:
+                flat = np.asarray(self.x_layout.ravel(bound), self.dtype)
+            else:
+                flat = np.asarray(bound, self.dtype).reshape(-1)
+            whole = np.broadcast_to(flat, self.dim_x)
+        except (TypeError, ValueError):
+            whole = np.full(1, np.nan)
+        if np.isnan(whole).any():
+            raise ProblemError(
+                f"x_bounds: each bound must be None, a number, or numbers shaped like x0, which "
+                f"has {self.dim_x}. One of them is {bound!r}."
+            )
+        return whole.copy()
 
     def _check_loss(self, loss: Loss, source: Source, title: str) -> None:
         trace, example = source.traceable(loss)
@@ -246,7 +260,7 @@ class Problem:
             jaxpr = jax.make_jaxpr(trace)(self.x0, self.y0, example)
         # Addresses of Python objects, which some equations print, change from process to process.
         digest = sha256(re.sub(r"0x[0-9a-f]+", "", str(jaxpr.jaxpr)).encode())
-        for constant in jaxpr.consts:
+        for constant in _constants(jaxpr):
             digest.update(np.asarray(constant).tobytes())
         return digest.hexdigest()
 
@@ -262,11 +276,27 @@ def _precision(tree: Any, name: str) -> np.dtype:
 def _start(tree: Any, name: str, dtype: np.dtype) -> Any:
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         array = np.asarray(leaf)
-        if array.dtype.kind in "OSUc" or not np.isfinite(array).all():
+        where = f"{name}, {path_name(path)}"
+        if array.dtype.kind in "OSUc":
+            raise ProblemError(f"{where}: dtype {array.dtype}, yet a start must be real numbers.")
+        bad = np.argwhere(~np.isfinite(array))
+        if len(bad):
+            index = tuple(int(i) for i in bad[0])
             raise ProblemError(
-                f"{name}, {path_name(path)}: a starting point must be finite real numbers."
+                f"{where}: {array[index]}{f' at {list(index)}' if index else ''}. Every agent "
+                f"starts there, so it must be finite."
             )
     return jax.tree.map(lambda leaf: np.array(leaf, dtype), tree)
+
+
+def _constants(jaxpr: Any) -> Iterator[Any]:
+    """The arrays that a jaxpr closes over, those of the functions that it calls included."""
+    yield from getattr(jaxpr, "consts", ())
+    for equation in jaxpr.eqns:
+        params = list(equation.params.values())
+        for inside in jax.tree.leaves(params, is_leaf=lambda value: hasattr(value, "eqns")):
+            if hasattr(inside, "eqns"):
+                yield from _constants(inside)
 
 
 def _depends(jaxpr: Any, marked: list[bool]) -> list[bool]:

@@ -64,4 +64,6 @@ def _make_bar() -> Any:
         TimeRemainingColumn(),
         TextColumn("[dim]{task.fields[latest]}"),
         console=Console(stderr=True),
+        # Prints of a callback go around the bar on a terminal, and stay in a file or a pipe.
+        redirect_stdout=sys.stdout.isatty(),
     )

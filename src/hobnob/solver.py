@@ -295,8 +295,8 @@ def _restore(
     state = type(template)(**{name: jnp.asarray(saved.state[name]) for name in template._fields})
     # The last row of a shorter run may lie off the grid; a longer one would not have it.
     rows = saved.history["step"].reshape(-1, saved.history["step"].shape[-1])[0]
-    kept = (rows % record_every == 0) | (rows == steps)
-    recorder.restore({name: values[..., kept] for name, values in saved.history.items()})
+    stay = (rows % record_every == 0) | (rows == steps)
+    recorder.restore({name: values[..., stay] for name, values in saved.history.items()})
     return state, saved.step, saved.seconds
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,10 +80,18 @@ def load(folder: Path) -> Checkpoint:
             f"{path} is torn or was changed: its content does not match its checksum. Start anew, "
             f"or put back a copy."
         )
-    return _unpacked(archive, path)
+    try:
+        checkpoint, versions = _unpacked(archive)
+    except Exception as error:  # whatever NumPy and zipfile make of a file that is not ours
+        raise CheckpointError(
+            f"{path} does not hold what a checkpoint holds ({error}), with a right checksum: "
+            f"hobnob did not write it. Start anew, or put back a copy."
+        ) from error
+    _check_versions(versions, path)
+    return checkpoint
 
 
-def _unpacked(archive: bytes, path: Path) -> Checkpoint:
+def _unpacked(archive: bytes) -> tuple[Checkpoint, dict[str, str]]:
     with np.load(io.BytesIO(archive), allow_pickle=False) as arrays:
         facts: dict[str, Any] = json.loads(arrays[_FACTS].tobytes())
         parts = {
@@ -91,10 +100,10 @@ def _unpacked(archive: bytes, path: Path) -> Checkpoint:
             }
             for kind in ("state/", "history/")
         }
-    _check_versions(facts["versions"], path)
-    return Checkpoint(
+    checkpoint = Checkpoint(
         facts["step"], facts["seconds"], facts["identity"], parts["state/"], parts["history/"]
     )
+    return checkpoint, dict(facts["versions"])
 
 
 def _check_versions(then: dict[str, str], path: Path) -> None:
@@ -130,5 +139,5 @@ def check_same_run(
 
 
 def _difference(name: str, then: str | None, now: str | None) -> str:
-    fingerprint = max(len(then or ""), len(now or "")) >= 64
-    return f"the {name} differs" if fingerprint else f"{name} was {then}, is {now}"
+    digest = any(re.fullmatch("[0-9a-f]{64}", value or "") for value in (then, now))
+    return f"not the same {name}" if digest else f"{name} was {then}, is {now}"

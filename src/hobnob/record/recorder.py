@@ -9,10 +9,12 @@ import jax
 import numpy as np
 
 from hobnob.errors import SettingError
+from hobnob.ledger import COLUMNS
 from hobnob.record import metrics
 from hobnob.record.view import View
 
-Metrics = str | Sequence[str] | Mapping[str, Callable[[View], Any]] | None
+Metric = Callable[[View], Any]
+Metrics = str | Metric | Sequence[str | Metric] | Mapping[str, Metric] | None
 
 
 class Recorder:
@@ -26,6 +28,12 @@ class Recorder:
         self._run = run
         own, self.users = _choose(chosen, run.problem)
         self.names = [*own, *self.users]
+        for name in self.users:
+            if name in ("step", "seconds", *COLUMNS, *metrics.names()):
+                raise SettingError(
+                    f"A metric of yours is called {name!r}, as a column of the library's own is. "
+                    f"Give it another name: metrics={{name: function}}."
+                )
         self.rows: list[dict[str, np.ndarray]] = []
 
         def measure(places: Any, state: Any) -> dict[str, Any]:
@@ -87,12 +95,19 @@ def _choose(chosen: Any, problem: Any) -> tuple[list[str], dict[str, Any]]:
         return [], {}
     if isinstance(chosen, str):
         return (possible, {}) if chosen == "all" else _choose([chosen], problem)
+    if callable(chosen):
+        return _choose([chosen], problem)
     if isinstance(chosen, Mapping):
         return possible, dict(chosen)
     own, users = [], {}
     for item in chosen:
         if callable(item):
-            users[getattr(item, "__name__", "metric")] = item
+            name = getattr(item, "__name__", "metric")
+            if name in users:
+                raise SettingError(
+                    f"Two metrics are called {name!r}. Name them: metrics={{name: function}}."
+                )
+            users[name] = item
         elif metrics.get(item).when(problem):
             own.append(item)
         else:

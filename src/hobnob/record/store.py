@@ -11,6 +11,7 @@ from hobnob.errors import SettingError
 from hobnob.record.checkpoint import FILE, Checkpoint, check_same_run, load, save
 
 Resume = bool | Literal["retune"]
+TUNABLE = "hyper-parameter "  # how the parts of a run's identity begin that "retune" may change
 
 
 class Store:
@@ -25,6 +26,8 @@ class Store:
     ):
         if resume and folder is None:
             raise SettingError("resume needs checkpoint=DIR, the folder to go on from.")
+        if resume not in (True, False, "retune"):
+            raise SettingError(f'resume = {resume!r} must be True, False or "retune".')
         if every is not None and every < 1:
             raise SettingError(f"checkpoint_every = {every} must be at least 1.")
         self._folder = None if folder is None else Path(folder)
@@ -48,8 +51,9 @@ class Store:
 
     def check(self, found: Checkpoint, identity: dict[str, str]) -> None:
         assert self._folder is not None
-        retune = frozenset({"hyper-parameters"} if self._resume == "retune" else ())
-        check_same_run(found, identity, self._folder, retune)
+        retune = self._resume == "retune"
+        may_differ = frozenset(name for name in identity if retune and name.startswith(TUNABLE))
+        check_same_run(found, identity, self._folder, may_differ)
 
     def next_save(self, step: int) -> int:
         if self._folder is None or self._every is None:

@@ -67,8 +67,14 @@ def optimum(problem: Problem, x0: Any = None, tolerance: float = 1e-8) -> Optimu
     start = _flat(problem, problem.x0 if x0 is None else x0)
     bounds = None if problem.x_bounds is None else np.stack(problem.x_bounds, axis=1)
 
+    first, _, _ = _solve_checked(problem, start)
+
     def value_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient, _ = _solve_checked(problem, flat)
+        try:
+            value, gradient, _ = _solve_checked(problem, flat)
+        except ProblemError:
+            # Along a flat direction a trial step may go where nothing is finite: it is too long.
+            return first + 1e3 * (1 + abs(first)), np.zeros_like(flat)
         return value, gradient
 
     found = scipy.optimize.minimize(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -33,6 +34,8 @@ class Problem:
         solution: the minimiser x*, where it is known, so that runs can be measured against it.
         name: what reports call it.
         labels: names for the entries of x, for pictures.
+        readout: what pictures show of x, one number a label: `np.exp` where x is a logarithm.
+        objective_name: what reports call F, such as "validation loss".
 
     A problem turns pytrees into flat vectors at its edge: everything that algorithms see of x and
     y is one-dimensional.
@@ -52,9 +55,12 @@ class Problem:
         solution: Any = None,
         name: str = "problem",
         labels: list[str] | None = None,
+        readout: Callable[[Any], Any] | None = None,
+        objective_name: str = "F",
     ):
         self.outer, self.inner = outer, inner
         self.name, self.labels = name, labels
+        self.readout, self.objective_name = readout, objective_name
         self.dtype = np.result_type(_precision(x0, "x0"), _precision(y0, "y0"))
         self.x0, self.y0 = _start(x0, "x0", self.dtype), _start(y0, "y0", self.dtype)
         self.x_layout, self.y_layout = Layout(self.x0), Layout(self.y0)
@@ -124,18 +130,15 @@ class Problem:
 
     def in_precision(self, dtype: Any) -> Problem:
         """The same problem in another precision."""
-        return Problem(
-            self.outer,
-            self.inner,
-            jax.tree.map(lambda a: a.astype(dtype), self.x0),
-            jax.tree.map(lambda a: a.astype(dtype), self.y0),
-            self.outer_data,
-            self.inner_data,
-            x_bounds=self.x_bounds,
-            solution=self.solution,
-            name=self.name,
-            labels=self.labels,
+        other = copy(self)
+        other.__dict__.pop("fingerprint", None)
+        other.dtype = np.dtype(dtype)
+        other.x0, other.y0 = (
+            jax.tree.map(lambda a: a.astype(dtype), start) for start in (self.x0, self.y0)
         )
+        other.outer_data = in_precision(self.outer_data, dtype)
+        other.inner_data = in_precision(self.inner_data, dtype)
+        return other
 
     @cached_property
     def fingerprint(self) -> dict[str, str]:

@@ -5,8 +5,10 @@ With records (a, t), features a and labels t = +1 or -1, and a loss l of the mar
     g_k(x, y) = mean over training records of l(t a'y) + 1/2 sum_i w_i y_i^2
     f_k(x, y) = mean over validation records of l(t a'y)
 
-The weights are w = exp(x), or w = x with x projected onto x >= smallest_weight. The paper takes
-w = x from x = 0 on without either, where g has no minimiser as soon as x turns negative.
+The weights are w = exp(x), kept in [smallest_weight, 1 / smallest_weight], or w = x, kept at
+smallest_weight or above. So g stays strongly convex: left free, exp runs away to weights of 0 and
+infinity for features that should be used without limit or not at all. The paper takes w = x from
+x = 0 on without any of this, where g has no minimiser as soon as x turns negative.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ def hyperopt(
             agents see one class alone.
         scaling: of each feature over all records: "minmax" to [-1, 1], "standard" to mean 0 and
             variance 1, or "none".
-        weights: "exp" (w = exp(x)) or "projected" (w = x, kept at `smallest_weight` or above).
+        weights: "exp" (w = exp(x)) or "projected" (w = x).
+        smallest_weight: the least that a weight may become; with "exp", its inverse is the most.
         start_weight: every w at the start.
         loss: "logistic", log(1 + exp(-t a'y)), or "sigmoid", 1 / (1 + exp(t a'y)). The paper
             prints the sigmoid, which is not convex: with small weights g may have several minima.
@@ -101,7 +104,11 @@ def hyperopt(
         return outer(x, y, batch) + w @ y**2 / 2
 
     dim = features.shape[1]
-    start = np.log(start_weight) if exponential else start_weight
+    start, least = (
+        (np.log([start_weight, smallest_weight]))
+        if exponential
+        else (start_weight, smallest_weight)
+    )
     return Problem(
         outer,
         inner,
@@ -110,7 +117,9 @@ def hyperopt(
         shards(held_out, "validation"),
         shards(train, "training"),
         batch_size,
-        x_bounds=None if exponential else (smallest_weight, None),
+        x_bounds=(least, -least if exponential else None),
         name=f"hyperopt ({table.title})",
         labels=names,
+        readout=np.exp if exponential else np.asarray,
+        objective_name="validation loss",
     )

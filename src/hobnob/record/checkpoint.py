@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hobnob.errors import CheckpointError
-from hobnob.record.files import write_whole
+from hobnob.files import write_whole
 from hobnob.versions import of_numbers
 
 FILE = "checkpoint.hobnob"

@@ -82,10 +82,11 @@ class Recorder:
         for seed in seeds:
             one = jax.tree.map(lambda leaf, seed=seed: leaf[seed], state)
             view = View(self._run.problem, self._run.world.places, one)
-            answers.append(_flattened({name: ask(view) for name, ask in self.users.items()}))
+            answer = _flattened({name: ask(view) for name, ask in self.users.items()})
+            answers.append({name: _number(name, value) for name, value in answer.items()})
         if not self._run.many_seeds:
             return answers[0]
-        return {name: np.array([float(answer[name]) for answer in answers]) for name in answers[0]}
+        return {name: np.array([answer[name] for answer in answers]) for name in answers[0]}
 
 
 def _choose(chosen: Any, problem: Any) -> tuple[list[str], dict[str, Any]]:
@@ -117,6 +118,18 @@ def _choose(chosen: Any, problem: Any) -> tuple[list[str], dict[str, Any]]:
             )
     # Functions alone come on top of what is measured anyway.
     return (own if own else possible), users
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        if np.ndim(value) == 0:
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise SettingError(
+        f"The metric {name!r} returned {value!r}. A column takes one number a row: return a "
+        f"number, or a dict of numbers."
+    )
 
 
 def _flattened(measured: dict[str, Any]) -> dict[str, Any]:

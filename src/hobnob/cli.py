@@ -1,0 +1,137 @@
+"""The command line. Nothing heavy is imported before a command needs it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hobnob.errors import HobnobError
+
+DONE, NOT_CONVERGED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        return options.act(options)
+    except HobnobError as error:
+        print(f"hobnob: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("hobnob: stopped.", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hobnob",
+        description="Decentralised bilevel optimisation: agents that keep their data and talk "
+        "only to their neighbours solve min F(x) = mean_k f_k(x, y*(x)) together.",
+        epilog="Exit codes: 0 done, 1 not converged, 2 bad input or a run that diverged, 130 "
+        "stopped with Ctrl-C.",
+    )
+    parser.add_argument("--version", action="version", version=_version())
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    demo = commands.add_parser(
+        "demo", help="eight agents on a ring tune a logistic regression, in under a minute"
+    )
+    demo.set_defaults(act=_demo)
+
+    run = commands.add_parser("run", help="run what a configuration file describes")
+    run.add_argument("config", type=Path, metavar="CONFIG.toml")
+    run.set_defaults(act=_run)
+
+    resume = commands.add_parser("resume", help="go on with a run that was stopped")
+    resume.add_argument("folder", type=Path, metavar="DIR")
+    resume.set_defaults(act=_resume)
+
+    for command in (demo, run):
+        command.add_argument(
+            "--out", type=Path, metavar="DIR", help="the run's folder (default: runs/0001, ...)"
+        )
+    for command in (demo, run, resume):
+        command.add_argument(
+            "--set",
+            action="append",
+            default=[],
+            metavar="KEY=VALUE",
+            dest="changes",
+            help="change a setting, such as steps=500 or algorithm.gamma=0.05",
+        )
+        command.add_argument("--quiet", action="store_true", help="no progress bar")
+
+    listing = commands.add_parser("list", help="the algorithms, problems, networks and metrics")
+    listing.set_defaults(act=_list)
+
+    show = commands.add_parser("show", help="a summary of a run")
+    show.add_argument("folder", type=Path, metavar="DIR")
+    show.set_defaults(act=_show)
+    return parser
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from importlib.resources import as_file, files
+
+    with as_file(files("hobnob").joinpath("demo.toml")) as config:
+        return _start(config, options, "hobnob demo")
+
+
+def _run(options: argparse.Namespace) -> int:
+    return _start(options.config, options, f"hobnob run {options.config}")
+
+
+def _start(config: Path, options: argparse.Namespace, command: str) -> int:
+    from hobnob import config as configuration
+    from hobnob import rundir
+
+    settings = configuration.read(config, options.changes)
+    folder = rundir.create(options.out, settings)
+    command += "".join(f" --set {change}" for change in options.changes)
+    return _finish(folder, options, command)
+
+
+def _resume(options: argparse.Namespace) -> int:
+    from hobnob import rundir
+
+    rundir.change(options.folder, options.changes)
+    return _finish(options.folder, options, "", resume="retune" if options.changes else True)
+
+
+def _finish(
+    folder: Path, options: argparse.Namespace, command: str, resume: bool | str = False
+) -> int:
+    from hobnob import rundir
+
+    progress = False if options.quiet else None
+    result = rundir.execute(folder, command, resume=resume, progress=progress)
+    rundir.show(folder)
+    if result.status == "interrupted":
+        return INTERRUPTED
+    return DONE if result.success else NOT_CONVERGED
+
+
+def _list(options: argparse.Namespace) -> int:
+    from hobnob import listing
+
+    listing.print_all()
+    return DONE
+
+
+def _show(options: argparse.Namespace) -> int:
+    from hobnob import rundir
+
+    rundir.show(options.folder)
+    return DONE
+
+
+def _version() -> str:
+    from hobnob.versions import hobnob_version
+
+    return f"hobnob {hobnob_version()}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""Configuration files: from TOML to a problem, a network, an algorithm and options for `solve`.
+
+    steps = 2000
+
+    [problem]
+    name = "hyperopt"
+    data = "breast_cancer"
+    agents = 8
+
+    [network]
+    name = "ring"
+
+    [algorithm]
+    name = "dsbo"
+    alpha = 0.1
+    beta = { rule = "nonconvex", scale = 10 }
+    ...
+
+Every option of a problem, a network or an algorithm is a key of its table. A network's size is the
+problem's number of agents; instead of a name it may have `edges` or a `matrix`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import networkx as nx
+
+from hobnob import algorithms, networks, problems, schedules
+from hobnob.algorithm import Algorithm
+from hobnob.errors import ConfigError
+from hobnob.network import Network
+from hobnob.pooled import affordable, curvature
+from hobnob.problem import Problem
+
+OPTIONS = ("steps", "seed", "record_every", "metrics", "tolerance", "checkpoint_every")
+OPTIONS += ("checkpoint_seconds",)
+TABLES = ("problem", "network", "algorithm")
+RULES = ("nonconvex", "pl_outer", "pl_average", "capped")
+
+Settings = dict[str, Any]
+
+
+class Job(NamedTuple):
+    """All that a configuration describes."""
+
+    problem: Problem
+    network: Network
+    algorithm: Algorithm
+    options: dict[str, Any]
+
+
+def read(path: Path, changes: Sequence[str] = ()) -> Settings:
+    """The settings of a file, with changes such as "steps=500" applied."""
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+    for change in changes:
+        _apply(settings, change)
+    _check_keys(settings, path)
+    data = settings["problem"].get("data")
+    if isinstance(data, str) and (path.parent / data).is_file():
+        # The run may be resumed from another folder.
+        settings["problem"]["data"] = str((path.parent / data).resolve())
+    return settings
+
+
+def build(settings: Settings) -> Job:
+    problem = _call("problem", problems.get, settings["problem"])
+    return Job(
+        problem,
+        _network(settings["network"], problem.size),
+        _algorithm(settings["algorithm"], problem),
+        {name: settings[name] for name in OPTIONS if name in settings},
+    )
+
+
+def _check_keys(settings: Settings, path: Path) -> None:
+    unknown = sorted(set(settings) - {*OPTIONS, *TABLES})
+    if unknown:
+        raise ConfigError(
+            f"{path}: {unknown[0]!r} is not a setting. There are: {', '.join((*OPTIONS, *TABLES))}."
+        )
+    for table in TABLES:
+        if not isinstance(settings.get(table), dict):
+            raise ConfigError(f"{path}: the table [{table}] is missing.")
+        if "name" not in settings[table] and table != "network":
+            raise ConfigError(f"{path}: [{table}] needs a name. `hobnob list` shows them.")
+
+
+def _apply(settings: Settings, change: str) -> None:
+    key, separator, text = change.partition("=")
+    if not separator:
+        raise ConfigError(f"--set {change}: it must be KEY=VALUE, such as steps=500.")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a word needs no quotes on a command line
+    table, _, name = key.rpartition(".")
+    if not table and name not in OPTIONS:
+        table = "algorithm"  # gamma=0.1 is clear enough
+    if table and table not in TABLES:
+        raise ConfigError(f"--set {change}: there is no table [{table}].")
+    (settings.setdefault(table, {}) if table else settings)[name] = value
+
+
+def _network(table: Settings, size: int) -> Network:
+    given = [key for key in ("name", "edges", "matrix") if key in table]
+    if len(given) != 1:
+        raise ConfigError("[network] needs exactly one of: name, edges, matrix.")
+    weights = {"weights": table["weights"]} if "weights" in table else {}
+    if "matrix" in table:
+        return Network(table["matrix"])
+    if "edges" in table:
+        graph: nx.Graph[int] = nx.Graph()
+        graph.add_nodes_from(range(size))
+        graph.add_edges_from(table["edges"])
+        return Network(graph, **weights)
+    first = next(iter(inspect.signature(networks.get(table["name"])).parameters))
+    return _call("network", networks.get, {first: size, **table})
+
+
+def _algorithm(table: Settings, problem: Problem) -> Algorithm:
+    made = algorithms.get(table["name"])
+    required = {f.name for f in fields(made) if f.default is MISSING}
+    missing = sorted(required - set(table))
+    if missing:
+        raise ConfigError(
+            f"[algorithm] {table['name']} needs {missing[0]}.{_hint(missing, problem)}"
+        )
+    table = {key: _schedule(key, value) for key, value in table.items()}
+    return _call("algorithm", algorithms.get, table)
+
+
+def _hint(missing: list[str], problem: Problem) -> str:
+    if not {"smoothness", "strong_convexity"} & set(missing) or not affordable(problem):
+        return ""
+    smallest, largest = curvature(problem)
+    return (
+        f" At the starting point the curvature of the inner problem lies between {smallest:.3g} "
+        f"(strong_convexity) and {largest:.3g} (smoothness)."
+    )
+
+
+def _schedule(key: str, value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    rule = value.get("rule")
+    if rule not in RULES:
+        raise ConfigError(f"{key}: the rule {rule!r} is not known. There are: {', '.join(RULES)}.")
+    return _call_with(f"{key}, rule {rule}", getattr(schedules, rule), value, leave_out="rule")
+
+
+def _call(kind: str, get: Callable[[str], Any], table: Settings) -> Any:
+    return _call_with(f"[{kind}] {table['name']}", get(table["name"]), table, leave_out="name")
+
+
+def _call_with(where: str, made: Callable[..., Any], table: Settings, leave_out: str) -> Any:
+    options = {key: value for key, value in table.items() if key != leave_out}
+    parameters = inspect.signature(made).parameters
+    for key in options:
+        if key not in parameters:
+            raise ConfigError(
+                f"{where}: there is no option {key!r}. There are: {', '.join(parameters)}."
+            )
+    missing = [
+        name for name, p in parameters.items() if p.default is p.empty and name not in options
+    ]
+    if missing:
+        raise ConfigError(f"{where} needs {missing[0]!r}.")
+    try:
+        return made(**options)
+    except TypeError as error:
+        raise ConfigError(f"{where}: {error}.") from error

@@ -24,6 +24,8 @@ from hobnob.network import Network
 from hobnob.problem import Problem
 from hobnob.runtimes.mixing import mixed, mixing_tables
 
+_FIRST = np.int32(0)  # of the type that steps have in the loop, for states that keep one
+
 
 class Simulate:
     """The default runtime: all agents in this process."""
@@ -69,10 +71,10 @@ class Simulation:
         self._advance = jax.jit(self._loop)
 
     def initial_state(self) -> Any:
-        state = jax.jit(lambda world: self._lift(self.algorithm.init, world, 0, Ledger()))(
+        state = jax.jit(lambda world: self._lift(self.algorithm.init, world, _FIRST, Ledger()))(
             self.world
         )
-        after = jax.eval_shape(self._step, self.world, state, 0)
+        after = jax.eval_shape(self._step, self.world, state, _FIRST)
         was, is_now = (jax.tree.map(_kind, tree) for tree in (state, after))
         if was != is_now:
             raise SettingError(
@@ -91,9 +93,11 @@ class Simulation:
         """The entries of one step, found by tracing it."""
         ledger = Ledger()
         state = jax.eval_shape(
-            lambda world: self._lift(self.algorithm.init, world, 0, Ledger()), self.world
+            lambda world: self._lift(self.algorithm.init, world, _FIRST, Ledger()), self.world
         )
-        jax.eval_shape(lambda world, state: self._step(world, state, 0, ledger), self.world, state)
+        jax.eval_shape(
+            lambda world, state: self._step(world, state, _FIRST, ledger), self.world, state
+        )
         return ledger
 
     @cached_property

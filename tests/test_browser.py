@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import browser
-from test_report import page as write_hostile_page
+from tests import browser
+from tests.test_report import page as write_hostile_page
 
 
 @pytest.fixture(scope="module")

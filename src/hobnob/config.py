@@ -38,8 +38,15 @@ from hobnob.network import Network
 from hobnob.pooled import affordable, curvature
 from hobnob.problem import Problem
 
-OPTIONS = ("steps", "seed", "record_every", "metrics", "tolerance", "checkpoint_every")
-OPTIONS += ("checkpoint_seconds",)
+OPTIONS = (
+    "steps",
+    "seed",
+    "record_every",
+    "metrics",
+    "tolerance",
+    "checkpoint_every",
+    "checkpoint_seconds",
+)
 TABLES = ("problem", "network", "algorithm")
 RULES = ("nonconvex", "pl_outer", "pl_average", "capped")
 

@@ -1,10 +1,10 @@
 """Pictures and pages. Plain arrays, graphs and dicts go in, so no run is needed to draw."""
 
-from .bars import bytes_by_kind, weights_chart
-from .curves import convergence
-from .maps import network_map
-from .page import Choice, Section, write_page
-from .picture import Picture
+from hobnob.report.bars import bytes_by_kind, weights_chart
+from hobnob.report.curves import convergence
+from hobnob.report.maps import network_map
+from hobnob.report.page import Choice, Section, write_page
+from hobnob.report.picture import Picture
 
 __all__ = [
     "Choice",

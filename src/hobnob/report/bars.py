@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import HobnobError
-from . import style
-from .picture import Picture, to_csv
+from hobnob.errors import HobnobError
+from hobnob.report import style
+from hobnob.report.picture import Picture, to_csv
 
 MOST_FEATURES = 60  # rows that can still be read; the CSV has all of them
 

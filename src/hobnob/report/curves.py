@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import HobnobError
-from . import style
-from .picture import Picture, to_csv
+from hobnob.errors import HobnobError
+from hobnob.report import style
+from hobnob.report.picture import Picture, to_csv
 
 Array = NDArray[np.float64]
 UNITS = {"bytes": "B", "seconds": "s", "steps": "", "step": "", "samples": ""}

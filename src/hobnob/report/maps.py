@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import HobnobError
-from . import style
-from .picture import Picture, to_csv
+from hobnob.errors import HobnobError
+from hobnob.report import style
+from hobnob.report.picture import Picture, to_csv
 
 MOST_DRAWN = 300  # agents; a map of more is a ball of wool
 MOST_NAMED = 40

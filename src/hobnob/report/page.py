@@ -7,7 +7,6 @@ hostile name that slipped through would still be dead text.
 from __future__ import annotations
 
 import base64
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -17,8 +16,9 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Literal
 
-from . import style
-from .picture import Picture
+from hobnob.files import write_whole
+from hobnob.report import style
+from hobnob.report.picture import Picture
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
@@ -59,7 +59,6 @@ def write_page(
     tone: whether the verdict is good news.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     numbers = count(1)
     body = "\n".join(_section(section, numbers) for section in sections)
     text = f"""<!doctype html>
@@ -97,13 +96,7 @@ def write_page(
 </body>
 </html>
 """
-    # Beside it, not in /tmp: a rename is atomic only within one file system.
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        unfinished.write_text(text, encoding="utf-8")
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    write_whole(path, text.encode())
     return path
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from . import style
+from hobnob.files import write_whole
+from hobnob.report import style
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,6 @@ class Picture:
     def save(self, folder: str | Path) -> list[Path]:
         """Write `name`.svg, .png and .csv into a folder, which is made if need be."""
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         contents = {
             "svg": self.standalone.encode(),
             "png": self.png(),
@@ -49,7 +49,7 @@ class Picture:
         paths = []
         for ending, content in contents.items():
             paths.append(folder / f"{self.name}.{ending}")
-            paths[-1].write_bytes(content)
+            write_whole(paths[-1], content)
         return paths
 
 

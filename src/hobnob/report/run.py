@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hobnob.errors import ProblemError
-from hobnob.pooled import Optimum, affordable, exact, optimum
+from hobnob.pooled import Optimum, affordable, optimum
 from hobnob.problem import Problem
 from hobnob.report.bars import bytes_by_kind, weights_chart
 from hobnob.report.curves import convergence
@@ -85,12 +85,9 @@ def run_page(
 
 def _sections(problem: Problem, result: Result, facts: Summary) -> list[Section]:
     sections = []
+    best = (facts.best.value, "best centralised") if facts.best else None
     measured = [
-        (
-            "objective",
-            problem.objective_name,
-            facts.best and (facts.best.value, "best centralised"),
-        ),
+        ("objective", problem.objective_name, best),
         ("gradient_norm", "|grad F|", None),
         ("consensus_x", "consensus error of x", None),
     ]
@@ -98,7 +95,7 @@ def _sections(problem: Problem, result: Result, facts: Summary) -> list[Section]
         measured[0] = ("outer_loss", "outer loss", None)
     for column, label, reference in measured:
         if column in result.history:
-            pictures = [_against_each_axis(result, column, label, reference or None)]
+            pictures = [_against_each_axis(result, column, label, reference)]
             sections.append(Section(_title(column, label), _WHAT[column], pictures))
     sections.append(
         Section(
@@ -108,9 +105,9 @@ def _sections(problem: Problem, result: Result, facts: Summary) -> list[Section]
         )
     )
     if problem.labels and problem.readout:
-        shown = [problem.readout(np.asarray(v, float)) for v in (problem.x0, _one_x(result))]
-        best = problem.readout(np.asarray(facts.best.x)) if facts.best else None
-        chart = weights_chart(problem.labels, *shown, best, title="The tuned weights")
+        before, after = problem.readout(problem.x0), problem.readout(_one_x(result))
+        ideal = problem.readout(facts.best.x) if facts.best else None
+        chart = weights_chart(problem.labels, before, after, ideal, title="The tuned weights")
         sections.append(
             Section("What was tuned", "One regularisation weight for each feature.", [chart])
         )
@@ -190,13 +187,13 @@ def _best(problem: Problem) -> Optimum | None:
 def _verdict(problem: Problem, result: Result, facts: Summary) -> str:
     if not facts.best or "objective" not in result.history:
         return result.message
-    start, end = exact(problem, problem.x0).value, _middle(result.history["objective"], -1)
+    start, end = (_middle(result.history["objective"], at) for at in (0, -1))
     if start - facts.best.value <= 1e-12:
         return result.message
     way = (start - end) / (start - facts.best.value)
     return (
         f"{result.message} The {problem.objective_name} went from {start:.4g} to {end:.4g}, "
-        f"{100 * way:.0f}% of the way to {facts.best.value:.4g}, the best with all data in one place."
+        f"{100 * way:.0f}% of the way to {facts.best.value:.4g}, the best with all data together."
     )
 
 

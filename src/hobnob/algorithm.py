@@ -39,8 +39,13 @@ class Range(NamedTuple):
 
 
 def positive() -> Any:
-    """A hyper-parameter above 0: a step size, or a constant of the problem."""
+    """A step size above 0: a number or a schedule."""
     return field(metadata={"range": Range(0, open_below=True)})
+
+
+def constant() -> Any:
+    """A number above 0, such as a constant of the problem."""
+    return field(metadata={"range": Range(0, open_below=True), "fixed": True})
 
 
 def fraction() -> Any:
@@ -50,7 +55,7 @@ def fraction() -> Any:
 
 def count(least: int = 0) -> Any:
     """A whole number."""
-    return field(metadata={"range": Range(least), "whole": True})
+    return field(metadata={"range": Range(least), "fixed": True, "whole": True})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +90,10 @@ class Algorithm:
 
     def __post_init__(self) -> None:
         for name, value in self._settings():
-            whole = self._metadata(name).get("whole")
-            if whole or not callable(value):
+            metadata = self._metadata(name)
+            if metadata.get("fixed") or not callable(value):
                 self._check(name, value)
-            if whole:  # 20.0, as np.ceil gives it, counts matrices as well as 20
+            if metadata.get("whole"):  # 20.0, as np.ceil gives it, counts matrices as well as 20
                 number: Any = value
                 object.__setattr__(self, name, int(number))
 
@@ -121,7 +126,8 @@ class Algorithm:
         whole, allowed = metadata.get("whole"), metadata["range"]
         single = getattr(value, "ndim", 0) == 0 and not isinstance(value, bool)
         if not single or not hasattr(value, "__float__"):
-            kind = "a whole number" if whole else "a number or a callable step -> number"
+            kind = "a number" if metadata.get("fixed") else "a number or a callable step -> number"
+            kind = "a whole number" if whole else kind
             raise SettingError(f"{name} = {value!r}{where} must be {kind}.")
         number = float(value)
         if whole and isfinite(number) and number != int(number):

@@ -117,12 +117,13 @@ class Records:
         weights = np.repeat(1 / (self.size * self.lengths), self.lengths)
         return jnp.sum(each * jnp.asarray(weights, each.dtype))
 
-    def traceable(self, loss: Loss) -> tuple[Loss, Any]:
-        """A loss of (x, y, example) that `jax.make_jaxpr` can look at, with that example."""
+    def traceables(self, loss: Loss) -> list[tuple[Loss, Any]]:
+        """Functions of (x, y, example) that `jax.make_jaxpr` can look at, with an example each."""
         rows = self.batch_size or int(self.lengths[0])
-        return loss, jax.tree.map(
+        example = jax.tree.map(
             lambda a: jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype), self.arrays
         )
+        return [(loss, example)]
 
     def fingerprint(self) -> str:
         return _digest([self.lengths, *jax.tree.leaves(self.arrays)], repr(self.batch_size))
@@ -192,10 +193,11 @@ class Simulator:
             )
         return jnp.mean(jax.vmap(lambda parameters: expected(x, y, parameters))(place.arrays))
 
-    def traceable(self, loss: Loss) -> tuple[Loss, Any]:
+    def traceables(self, loss: Loss) -> list[tuple[Loss, Any]]:
         first = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), self.arrays)
         key = jax.eval_shape(lambda: jax.random.key(0, impl="threefry2x32"))
-        return lambda x, y, given: loss(x, y, self._draw(*given)), (key, first)
+        sampled = (lambda x, y, given: loss(x, y, self._draw(*given)), (key, first))
+        return [sampled, (self.expected, first)] if self.expected else [sampled]
 
     def fingerprint(self) -> str:
         return _digest(jax.tree.leaves(self.arrays), repr((self._samples, self.noiseless)))

@@ -136,6 +136,9 @@ class Problem:
         other.x0, other.y0 = (
             jax.tree.map(lambda a: a.astype(dtype), start) for start in (self.x0, self.y0)
         )
+        if self.x_bounds is not None:
+            lower, upper = self.x_bounds
+            other.x_bounds = lower.astype(dtype), upper.astype(dtype)
         other.outer_data = in_precision(self.outer_data, dtype)
         other.inner_data = in_precision(self.inner_data, dtype)
         return other
@@ -211,7 +214,7 @@ class Problem:
         return whole.copy()
 
     def _check_loss(self, loss: Loss, source: Source, title: str) -> None:
-        trace, example = source.traceable(loss)
+        trace, example = source.traceables(loss)[0]
         try:
             jaxpr, shape = jax.make_jaxpr(trace, return_shape=True)(self.x0, self.y0, example)
         except Exception as error:
@@ -257,14 +260,18 @@ class Problem:
             )
 
     def _loss_fingerprint(self, loss: Loss, source: Source) -> str:
-        """A digest of the computation itself: its jaxpr and the constants that it closes over."""
-        trace, example = source.traceable(loss)
+        """A digest of the computations themselves, and of the constants that they close over."""
         with self.precision():
-            jaxpr = jax.make_jaxpr(trace)(self.x0, self.y0, example)
-        # Addresses of Python objects, which some equations print, change from process to process.
-        digest = sha256(re.sub(r"0x[0-9a-f]+", "", str(jaxpr.jaxpr)).encode())
-        for constant in _constants(jaxpr):
-            digest.update(np.asarray(constant).tobytes())
+            jaxprs = [
+                jax.make_jaxpr(trace)(self.x0, self.y0, example)
+                for trace, example in source.traceables(loss)
+            ]
+        digest = sha256()
+        for jaxpr in jaxprs:
+            # Addresses of Python objects, which some equations print, change between processes.
+            digest.update(re.sub(r"0x[0-9a-f]+", "", str(jaxpr.jaxpr)).encode())
+            for constant in _constants(jaxpr):
+                digest.update(np.asarray(constant).tobytes())
         return digest.hexdigest()
 
 

@@ -62,6 +62,7 @@ def solve(
             functions by name (on top of all), or None. A function is given a `View`.
         tolerance: stop at the first recorded step where |grad F| is at most this.
         callback: called as `callback(run, state)` at every recorded step; True stops the run.
+            `run.latest` is the row that was just recorded, `run.latest["step"]` its step.
         checkpoint: a folder. The run is saved there while it goes, and at its end.
         checkpoint_every, checkpoint_seconds: how often, in steps and in seconds.
         resume: go on from the checkpoint, bit for bit, or start where there is none yet. "retune"
@@ -71,7 +72,7 @@ def solve(
 
     Ctrl-C ends the run after the current chunk of steps, saves it and returns what there is.
     """
-    _check_kinds(problem, algorithm, tolerance)
+    _check_kinds(problem, algorithm, tolerance, callback)
     network = network if isinstance(network, Network) else Network(network)
     _check_sizes(problem, network, steps, record_every)
     seeds = _checked_seeds(seed)
@@ -130,8 +131,10 @@ class _Loop:
         clock = time.perf_counter()
         self.runner.advance(state, start, start)  # no steps: only compiles
         self.compile_seconds = time.perf_counter() - clock
-        step, chunk, status, row = start, 1, "", {}
-        if not self.recorder.rows:
+        step, chunk, status = start, 1, ""
+        if self.recorder.rows:
+            row = self.recorder.rows[-1]
+        else:
             row = self.recorder.record(0, state, seconds)
             status = self._verdict(state, row)
             if status:
@@ -153,6 +156,8 @@ class _Loop:
                 status = status or self._status_at_end()
             elif interrupt.requested:
                 status = status or "interrupted"
+            if status and row["step"] != step:
+                row = self.recorder.record(step, state, seconds)
             if status or self.store.due(step):
                 self._save(state, step, seconds)
             bar.update(step, rate, row)
@@ -180,6 +185,7 @@ class _Loop:
         """Whether a recorded row ends the run, and how."""
         if self._converged(row):
             return "converged"
+        self.runner.latest = row
         stopped = self.callback is not None and self.callback(self.runner, state)
         return "interrupted" if stopped else ""
 
@@ -217,7 +223,7 @@ class _Loop:
         return self.runner.algorithm.explain_divergence(step, largest) + " "
 
 
-def _check_kinds(problem: Any, algorithm: Any, tolerance: Any) -> None:
+def _check_kinds(problem: Any, algorithm: Any, tolerance: Any, callback: Any) -> None:
     if not isinstance(problem, Problem):
         raise ProblemError(f"problem must be a hb.Problem, not a {type(problem).__name__}.")
     if not isinstance(algorithm, Algorithm):
@@ -225,6 +231,8 @@ def _check_kinds(problem: Any, algorithm: Any, tolerance: Any) -> None:
             f"algorithm must be one with its settings, such as hb.DSBO(alpha=0.01, ...), not "
             f"{algorithm!r}."
         )
+    if callback is not None and not callable(callback):
+        raise SettingError(f"callback = {callback!r} must be a function of (run, state).")
     number = isinstance(tolerance, int | float | np.number) and not isinstance(tolerance, bool)
     if tolerance is not None and not (number and tolerance >= 0):
         raise SettingError(f"tolerance = {tolerance!r} must be a number of at least 0, or None.")
@@ -245,8 +253,8 @@ def _check_sizes(problem: Problem, network: Network, steps: int, record_every: i
 
 
 def _checked_seeds(seed: Any) -> int | list[int]:
-    many = isinstance(seed, list | tuple | range | np.ndarray)
-    seeds: list[Any] = list(seed) if many else [seed]
+    many = isinstance(seed, list | tuple | range) or getattr(seed, "ndim", 0) == 1
+    seeds: list[Any] = list(seed) if many else [getattr(seed, "item", lambda: seed)()]
     if not seeds:
         raise SettingError("seed is an empty list: give at least one.")
     for s in seeds:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from hobnob.agent import Agent
-from hobnob.algorithm import Algorithm, Scale, count, fraction, positive
+from hobnob.algorithm import Algorithm, Scale, constant, count, fraction, positive
 from hobnob.schedules import Schedule, value_at
 
 
@@ -77,8 +77,8 @@ class DSBO(Algorithm):
     beta: Schedule = fraction()
     gamma: Schedule = fraction()
     terms: int = count()
-    smoothness: float = positive()
-    strong_convexity: float = positive()
+    smoothness: float = constant()
+    strong_convexity: float = constant()
 
     @classmethod
     def suggest(cls, scale: Scale) -> DSBO:

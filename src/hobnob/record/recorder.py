@@ -100,6 +100,10 @@ def _choose(chosen: Any, problem: Any) -> tuple[list[str], dict[str, Any]]:
         return _choose([chosen], problem)
     if isinstance(chosen, Mapping):
         return possible, dict(chosen)
+    if not isinstance(chosen, Sequence):
+        raise SettingError(
+            f'metrics = {chosen!r} must be "all", names, functions of a View, or None.'
+        )
     own, users = [], {}
     for item in chosen:
         if callable(item):

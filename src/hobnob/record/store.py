@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Literal
 
-from hobnob.errors import SettingError
+from hobnob.errors import CheckpointError, SettingError
 from hobnob.record.checkpoint import FILE, Checkpoint, check_same_run, load, save
 
 Resume = bool | Literal["retune"]
@@ -30,7 +31,7 @@ class Store:
             raise SettingError(f'resume = {resume!r} must be True, False or "retune".')
         if every is not None and every < 1:
             raise SettingError(f"checkpoint_every = {every} must be at least 1.")
-        self._folder = None if folder is None else Path(folder)
+        self._folder = None if folder is None else _writable(Path(folder))
         self._every, self._seconds, self._resume = every, seconds, resume
         self._last_time = time.monotonic()
         self._last_step: int | None = None
@@ -87,3 +88,15 @@ class Store:
             f"The checkpoint of step {self._last_step} in {self._folder} is good: go on from it "
             f'with resume="retune" and smaller step sizes.'
         )
+
+
+def _writable(folder: Path) -> Path:
+    """Better now than after an hour of work."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        raise CheckpointError(
+            f"Checkpoints cannot be written to {folder}: {error.strerror}. Choose another folder."
+        ) from error

@@ -68,6 +68,7 @@ class Simulation:
             per_seed(jnp.asarray(seeds, jnp.uint32), self._agents),
             mixing_tables(network.sparse, problem.dtype),
         )
+        self.latest: dict[str, np.ndarray] = {}
         self._advance = jax.jit(self._loop)
 
     def initial_state(self) -> Any:

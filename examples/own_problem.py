@@ -1,6 +1,6 @@
 """Your own problem: ridge weights, one a feature, tuned by agents with 10 to 80 records each.
 
-This is the program of the README.
+The README has it in ten lines.
 """
 
 import jax.numpy as jnp

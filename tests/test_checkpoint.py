@@ -435,3 +435,18 @@ def test_a_torn_checkpoint_stops_the_run_and_stays(folder):
     with pytest.raises(hb.CheckpointError, match="torn"):
         run(folder, resume=True)
     assert (folder / FILE).read_bytes() == torn
+
+
+def test_a_folder_that_cannot_be_written_is_noticed_before_the_first_step(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("in the way")
+    seen = []
+    with pytest.raises(hb.CheckpointError, match="cannot be written to"):
+        hb.solve(
+            hb.problems.get("quadratic")(agents=3),
+            hb.ring(3),
+            hb.DSBO(alpha=0.01, beta=0.1, gamma=0.05, terms=3, smoothness=20.0, strong_convexity=1),
+            checkpoint=file / "folder",
+            callback=lambda run, state: seen.append(1),
+        )
+    assert not seen

@@ -178,6 +178,7 @@ def test_divergence_says_how_to_go_on_and_going_on_works(config: Path) -> None:
     assert "diverged at step" in done.stderr
     assert "gamma = 0.9 is above 2/L_g" in done.stderr
     assert "hobnob resume here --set" in done.stderr
+    assert "diverged at step" in hobnob("show", "here", cwd=cwd).stdout.replace("\n", " ")
     step = _checkpoint_step(cwd / "here")
     text = hobnob("resume", "here", "--set", "gamma=0.05", "--set", f"steps={step + 500}", cwd=cwd)
     assert "steps are done" in text.stdout

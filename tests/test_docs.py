@@ -74,14 +74,6 @@ def test_python_runs_and_prints_what_is_shown(
     assert shown, "nothing that is printed is shown, so nothing was compared"
 
 
-def test_the_readme_program_is_the_example() -> None:
-    program = next(b.text for b in blocks(ROOT / "README.md") if b.language == "python")
-    example = (ROOT / "examples" / "own_problem.py").read_text().splitlines()
-    given = iter([line.strip() for line in example])
-    for line in filter(str.strip, program.splitlines()):
-        assert line.strip() in given, f"not in examples/own_problem.py, or not in order: {line}"
-
-
 def test_commands_are_accepted() -> None:
     parser, seen = cli._parser(), set()
     for page in PAGES:

@@ -410,10 +410,18 @@ def test_relabelling_the_nodes_permutes_w(graph, rule, random):
     order = list(graph.nodes)
     random.shuffle(order)
     shuffled = nx.Graph()
-    shuffled.add_nodes_from(order)
-    shuffled.add_edges_from(graph.edges)
+    shuffled.add_nodes_from(str(node) for node in order)
+    shuffled.add_edges_from((str(a), str(b)) for a, b in graph.edges)
     w = Network(graph, rule).matrix
     np.testing.assert_allclose(Network(shuffled, rule).matrix, w[np.ix_(order, order)], atol=1e-15)
+
+
+def test_numbered_nodes_are_the_agents_of_that_number():
+    graph = nx.Graph([(0, 2), (1, 2)])
+    assert list(graph.nodes) == [0, 2, 1]
+    network = Network(graph)
+    assert network.neighbours(2) == [0, 1]
+    assert list(network.labels) == [0, 1, 2]
 
 
 @quick

@@ -456,3 +456,31 @@ def test_a_clean_process_keeps_its_flags():
         "metric": "float64",
         "theirs": "float32",
     }
+
+
+def test_a_callback_knows_the_row_that_was_recorded():
+    seen = []
+    hb.solve(
+        hb.problems.get("quadratic")(agents=3),
+        hb.ring(3),
+        hb.DSBO(alpha=0.01, beta=0.1, gamma=0.05, terms=3, smoothness=20.0, strong_convexity=1.0),
+        steps=10,
+        record_every=4,
+        callback=lambda run, state: seen.append((int(run.latest["step"]), run.latest["objective"])),
+    )
+    assert [step for step, _ in seen] == [0, 4, 8, 10]
+    assert len({float(value) for _, value in seen}) == 4
+
+
+def test_a_stopped_run_records_where_it_stopped():
+    result = hb.solve(
+        hb.problems.get("quadratic")(agents=3),
+        hb.ring(3),
+        hb.DSBO(alpha=0.01, beta=0.1, gamma=0.05, terms=3, smoothness=20.0, strong_convexity=1.0),
+        steps=100,
+        record_every=7,
+        callback=lambda run, state: run.latest["step"] >= 21,
+    )
+    assert result.status == "interrupted"
+    assert result.history["step"].tolist() == [0, 7, 14, 21]
+    assert result.steps == 21

@@ -25,7 +25,7 @@ DENSE_LIMIT = 20_000  # agents: a dense matrix of them takes 3.2 GB
 class Network:
     """Agents, their links, and the mixing matrix W.
 
-    Give a networkx graph (undirected; agents are numbered in the order of `graph.nodes`,
+    Give a networkx graph (undirected; nodes 0 to K - 1 are those agents, others in their order,
     self-loops and edge attributes are ignored) and the rule that weighs its links:
 
         "metropolis"  w_ij = 1 / (1 + max(d_i, d_j)), for any graph
@@ -59,7 +59,7 @@ class Network:
                     f"The graph is directed ({given.number_of_edges()} arcs): its weights could "
                     "not be symmetric and the mean would drift. Use graph.to_undirected()."
                 )
-            labels = list(given.nodes)
+            labels = _in_order(given)
             number = {label: k for k, label in enumerate(labels)}
             ends = np.array([(number[a], number[b]) for a, b in given.edges()], int).reshape(-1, 2)
             rows, cols = ends.T
@@ -152,3 +152,12 @@ class Network:
             f"Network({self.name!r}: {self.size:,} agents, {links:,} links, "
             f"weights={self.weights!r}{rho})"
         )
+
+
+def _in_order(graph: nx.Graph[Any]) -> list[Any]:
+    """Nodes as agents: by number where they are 0 .. K - 1, else in the order they were added.
+
+    nx.Graph([(0, 2), (1, 2)]) lists its nodes as 0, 2, 1, and nobody means that.
+    """
+    numbered = set(graph.nodes) == set(range(len(graph)))
+    return sorted(graph.nodes) if numbered else list(graph.nodes)

@@ -23,6 +23,7 @@ class Result:
         ledger: the same costs at the end, for each agent: column -> [agents].
         message: what happened, in a sentence; `status` in a word: "finished" (all steps done),
             "converged" or "not converged" (where a tolerance was asked for), "interrupted".
+        advice: the part of the message that tells how to go on from Python, where there is one.
         steps: how many were done.
         compile_seconds: how long compilation took, which is not part of history["seconds"].
         settings: the problem, network, algorithm and options of the run, in words.
@@ -36,6 +37,7 @@ class Result:
     ledger: dict[str, np.ndarray]
     status: str
     message: str
+    advice: str
     steps: int
     compile_seconds: float
     settings: dict[str, Any]

@@ -68,14 +68,11 @@ def execute(
             progress=progress,
         )
     except DivergenceError as error:
-        _write_history(folder, error.history, None)
-        raise DivergenceError(
-            f"{error} On the command line: hobnob resume {folder} --set KEY=VALUE.",
-            step=error.step,
-            agent=error.agent,
-            variable=error.variable,
-            history=error.history,
-        ) from None
+        _write_history(folder, error.history, job.options.get("seed"))
+        error.args = (f"{error} On the command line: hobnob resume {folder} --set KEY=VALUE.",)
+        facts = {"title": job.problem.name, "status": "diverged", "message": str(error)}
+        write_whole(folder / RESULT, json.dumps({**facts, "table": []}, indent=2).encode())
+        raise
     _write_result(folder, job, result)
     return result
 
@@ -100,7 +97,8 @@ def show(folder: Path) -> None:
     console.print(result["message"])
     if result["status"] == "interrupted":
         console.print(f"Go on with: hobnob resume {folder}")
-    console.print(f"Report: {(folder / REPORT).resolve()}", soft_wrap=True)
+    if result["status"] != "diverged":
+        console.print(f"Report: {(folder / REPORT).resolve()}", soft_wrap=True)
 
 
 def _write_result(folder: Path, job: Any, result: Result) -> None:
@@ -124,7 +122,7 @@ def _write_result(folder: Path, job: Any, result: Result) -> None:
     content = {
         "title": facts.title,
         "status": result.status,
-        "message": result.message,
+        "message": result.message.removesuffix(result.advice).strip(),
         "steps": result.steps,
         "table": facts.table,
         "compile_seconds": result.compile_seconds,

@@ -123,6 +123,7 @@ class _Loop:
         self.identity, self.record_every, self.steps = identity, record_every, steps
         self.tolerance, self.callback = tolerance, callback
         self.compile_seconds = 0.0
+        self.recorded_at = run.problem.x0, run.problem.y0
 
     def run(
         self, state: Any, start: int, seconds: float, interrupt: Interrupt, bar: Progress
@@ -135,7 +136,7 @@ class _Loop:
         if self.recorder.rows:
             row = self.recorder.rows[-1]
         else:
-            row = self.recorder.record(0, state, seconds)
+            row = self._record(0, state, seconds)
             status = self._verdict(state, row)
             if status:
                 self._save(state, 0, seconds)
@@ -150,18 +151,24 @@ class _Loop:
             state, step, seconds = new.state, stop, seconds + took
             chunk = max(1, min(2 * chunk, int(rate * _CHUNK_SECONDS)))
             if step == self._next_record(step - 1):
-                row = self.recorder.record(step, state, seconds)
+                row = self._record(step, state, seconds)
                 status = self._verdict(state, row)
             if step == self.steps:
                 status = status or self._status_at_end()
             elif interrupt.requested:
                 status = status or "interrupted"
             if status and row["step"] != step:
-                row = self.recorder.record(step, state, seconds)
+                row = self._record(step, state, seconds)
             if status or self.store.due(step):
                 self._save(state, step, seconds)
             bar.update(step, rate, row)
         return state, step, status
+
+    def _record(self, step: int, state: Any, seconds: float) -> dict[str, np.ndarray]:
+        problem = self.runner.problem
+        x, y = (np.asarray(v).reshape(-1, v.shape[-1]).mean(axis=0) for v in (state.x, state.y))
+        self.recorded_at = problem.x_layout.unravel(x, np), problem.y_layout.unravel(y, np)
+        return self.recorder.record(step, state, seconds)
 
     def settled(self, state: Any, step: int, seconds: float) -> str:
         """How a restored run had ended already, if it had."""
@@ -203,22 +210,23 @@ class _Loop:
         variable, agent = _first_bad(new, self.runner.many_seeds)
         raise DivergenceError(
             f"The run diverged at step {step + 1}: agent {agent}, variable {variable}. "
-            f"{self._clues(state, step)}{self.store.how_to_recover()}",
+            f"{self._clues(step)}{self.store.how_to_recover()}",
             step=step + 1,
             agent=agent,
             variable=variable,
             history=self.recorder.history(),
         )
 
-    def _clues(self, state: Any, step: int) -> str:
+    def _clues(self, step: int) -> str:
         problem = self.runner.problem
         if not affordable(problem):
             return ""
-        x, y = (np.asarray(v).reshape(-1, v.shape[-1]).mean(axis=0) for v in (state.x, state.y))
-        before = problem.x_layout.unravel(x, np), problem.y_layout.unravel(y, np)
-        # Just before the end everything may be too large already: then the start has to do.
+        # Just before the end everything is too large to tell anything: look where the last row
+        # was recorded, or else at the start.
         largest = next(
-            c.largest for c in (curvature(problem, *before), curvature(problem)) if c.largest > 0
+            at.largest
+            for at in (curvature(problem, *self.recorded_at), curvature(problem))
+            if at.largest > 0
         )
         return self.runner.algorithm.explain_divergence(step, largest) + " "
 
@@ -315,8 +323,9 @@ def _result(loop: _Loop, state: Any, step: int, status: str, seeds: int | list[i
         "finished": f"All {step} steps are done.",
         "converged": f"Converged at step {step}: |grad F| is at most {loop.tolerance}.",
         "not converged": f"Not converged: |grad F| is above {loop.tolerance} after {step} steps.",
-        "interrupted": f"Stopped after {step} of {loop.steps} steps. {loop.store.how_to_go_on()}",
+        "interrupted": f"Stopped after {step} of {loop.steps} steps.",
     }[status]
+    advice = loop.store.how_to_go_on() if status == "interrupted" else ""
     return Result(
         x=problem.x_layout.unravel(x.mean(axis=-2), np),
         y=problem.y_layout.unravel(y.mean(axis=-2), np),
@@ -324,7 +333,8 @@ def _result(loop: _Loop, state: Any, step: int, status: str, seeds: int | list[i
         history=loop.recorder.history(),
         ledger={name: cost * step for name, cost in run.cost_of_step.items()},
         status=status,
-        message=message.strip(),
+        message=f"{message} {advice}".strip(),
+        advice=advice,
         steps=step,
         compile_seconds=loop.compile_seconds,
         settings={

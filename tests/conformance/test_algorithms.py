@@ -1,10 +1,11 @@
-"""What every registered algorithm must do. A new file in `hobnob/algorithms` is tested here as it is.
+"""What every registered algorithm must do. A new file in `hobnob/algorithms` is tested as it is.
 
 What an algorithm must bring along is a plain NumPy transcription, `tests/reference/NAME.py`.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -206,10 +207,10 @@ def _final_gradient(problem: Quadratic, algorithm: Algorithm, steps: int) -> flo
 
 def _slowed(algorithm: Algorithm, factor: float) -> Any:
     """The same algorithm with every step size divided by a factor."""
-    from dataclasses import replace
-
-    sizes = {n: getattr(algorithm, n) / factor for n in ("alpha", "beta", "gamma")}
-    return replace(algorithm, **sizes)
+    tunable = [
+        f.name for f in fields(algorithm) if "range" in f.metadata and "fixed" not in f.metadata
+    ]
+    return replace(algorithm, **{name: getattr(algorithm, name) / factor for name in tunable})
 
 
 def _shards(source: Any) -> list[dict[str, np.ndarray]]:

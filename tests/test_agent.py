@@ -90,7 +90,7 @@ def costs(ask: Callable[[hb.Agent], Any], given: hb.Problem | None = None) -> di
     """What one step costs each agent, without what is zero."""
     given = given or problem()
     with given.precision():
-        found = simulation(ask, given).cost_of_step
+        found = simulation(ask, given).costs.until(1)
     return {name: amounts.tolist() for name, amounts in found.items() if amounts.any()}
 
 

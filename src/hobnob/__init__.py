@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from hobnob import algorithms, networks, problems, schedules
     from hobnob.agent import Agent
     from hobnob.algorithm import Algorithm, Scale
+    from hobnob.algorithms.alset import ALSET
+    from hobnob.algorithms.bsa import BSA
+    from hobnob.algorithms.dbsa import DBSA
     from hobnob.algorithms.dsbo import DSBO
+    from hobnob.algorithms.dsgd import DSGD
+    from hobnob.algorithms.fednest import FedNest
+    from hobnob.algorithms.fedsbo import FedSBO
+    from hobnob.algorithms.nasa import NASA
+    from hobnob.algorithms.scgd import SCGD
+    from hobnob.algorithms.stocbio import StocBiO
+    from hobnob.compositional import Compositional
     from hobnob.data import Records, Simulator
     from hobnob.errors import (
         CheckpointError,
@@ -26,6 +36,7 @@ if TYPE_CHECKING:
         ProblemError,
         SettingError,
     )
+    from hobnob.links import Cut, Drop, Silent
     from hobnob.network import Network
     from hobnob.networks.chance import erdos_renyi, random_regular
     from hobnob.networks.exponential import exponential
@@ -44,7 +55,17 @@ _MODULES = ("algorithms", "metrics", "networks", "problems", "schedules")
 _HOMES = {
     "agent": ("Agent",),
     "algorithm": ("Algorithm", "Scale"),
+    "algorithms.alset": ("ALSET",),
+    "algorithms.bsa": ("BSA",),
+    "algorithms.dbsa": ("DBSA",),
     "algorithms.dsbo": ("DSBO",),
+    "algorithms.dsgd": ("DSGD",),
+    "algorithms.fednest": ("FedNest",),
+    "algorithms.fedsbo": ("FedSBO",),
+    "algorithms.nasa": ("NASA",),
+    "algorithms.scgd": ("SCGD",),
+    "algorithms.stocbio": ("StocBiO",),
+    "compositional": ("Compositional",),
     "data": ("Records", "Simulator"),
     "errors": (
         "CheckpointError",
@@ -56,6 +77,7 @@ _HOMES = {
         "SettingError",
     ),
     "pooled": ("curvature", "exact", "optimum"),
+    "links": ("Cut", "Drop", "Silent"),
     "network": ("Network",),
     "networks.chance": ("erdos_renyi", "random_regular"),
     "networks.exponential": ("exponential",),
@@ -71,12 +93,23 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "ALSET",
+    "BSA",
+    "DBSA",
     "DSBO",
+    "DSGD",
+    "NASA",
+    "SCGD",
     "Agent",
     "Algorithm",
     "CheckpointError",
+    "Compositional",
     "ConfigError",
+    "Cut",
     "DivergenceError",
+    "Drop",
+    "FedNest",
+    "FedSBO",
     "HobnobError",
     "Network",
     "NetworkError",
@@ -86,8 +119,10 @@ __all__ = [
     "Result",
     "Scale",
     "SettingError",
+    "Silent",
     "Simulate",
     "Simulator",
+    "StocBiO",
     "View",
     "algorithms",
     "complete",

@@ -7,14 +7,15 @@ It draws from its own data, differentiates its own losses, and speaks to its nei
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from copy import copy
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from hobnob import keys
 from hobnob.errors import SettingError
-from hobnob.ledger import Ledger
+from hobnob.ledger import Ledger, Times
 from hobnob.schedules import Schedule, value_at
 
 if TYPE_CHECKING:
@@ -22,6 +23,22 @@ if TYPE_CHECKING:
     from hobnob.problem import Problem
 
 Tree = TypeVar("Tree")
+
+
+class Exchange(Protocol):
+    """What a runtime does for an agent that speaks."""
+
+    def mix(self, tree: Any, path: tuple[Any, ...]) -> Any:
+        """The weighted sum over the neighbours. `path` says which of a step's rounds this is."""
+        ...
+
+    def to_server(self, tree: Any) -> Any:
+        """The mean over all agents, as a server knows it."""
+        ...
+
+    def from_server(self, tree: Any) -> Any:
+        """What a server, which holds the same tree for all agents, sends to this one."""
+        ...
 
 
 class Agent:
@@ -38,7 +55,7 @@ class Agent:
         places: tuple[Place, Place],
         key: jax.Array,
         step: Any,
-        exchange: Callable[[Any], Any],
+        exchange: Exchange,
         ledger: Ledger,
     ):
         self._problem = problem
@@ -46,6 +63,8 @@ class Agent:
         self._key = key
         self._exchange = exchange
         self._ledger = ledger
+        self._loops: tuple[Any, ...] = ()
+        self._site = 0
         self._slots: set[str] = set()
         self.step = step
 
@@ -87,6 +106,10 @@ class Agent:
         self._ledger.add("samples", 1 if count is None else count, per="inner draw")
         return self._problem.inner_data.draw(self._slot_key(slot), self._inner_place, count)
 
+    def draw_below(self, slot: str, bound: int) -> jax.Array:
+        """A whole number from 0 to `bound` - 1, all equally likely."""
+        return jax.random.randint(self._slot_key(slot), (), 0, bound, jnp.int32)
+
     # --- what it differentiates ----------------------------------------------------------------
 
     def outer_gradients(
@@ -124,6 +147,35 @@ class Agent:
 
         return gradient, products
 
+    def hessian_product(self, x: jax.Array, y: jax.Array, batch: Any, z: jax.Array) -> jax.Array:
+        """H z alone."""
+        self._ledger.add("products", 1)
+        gradient = jax.grad(self._inner, argnums=1)
+        return jax.jvp(lambda y: gradient(x, y, batch), (y,), (z,))[1]
+
+    def cross_product(self, x: jax.Array, y: jax.Array, batch: Any, z: jax.Array) -> jax.Array:
+        """J z alone."""
+        self._ledger.add("products", 1)
+        gradient = jax.grad(self._inner, argnums=1)
+        return jax.vjp(lambda x: gradient(x, y, batch), x)[1](z)[0]
+
+    def mapping(
+        self, x: jax.Array, batch: Any
+    ) -> tuple[jax.Array, Callable[[jax.Array], jax.Array]]:
+        """h(x; xi) of a compositional problem, and the function z -> grad h(x; xi)' z.
+
+        With g = 1/2 |y - h(x)|^2 they are -grad_y g at y = 0, and -J z.
+        """
+        zero = self.zeros(self.dim_y)
+        self._ledger.add("gradients", 1)
+        gradient, pull = jax.vjp(lambda x: jax.grad(self._inner, argnums=1)(x, zero, batch), x)
+
+        def transposed(z: jax.Array) -> jax.Array:
+            self._ledger.add("products", 1)
+            return -pull(z)[0]
+
+        return -gradient, transposed
+
     def cross(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
         """J = grad_xy g, of shape (d_x, d_y)."""
         self._ledger.add("matrices", 1)
@@ -140,6 +192,31 @@ class Agent:
         self._ledger.add("matrices", count)
         return jax.vmap(lambda batch: jax.hessian(self._inner, argnums=1)(x, y, batch))(batches)
 
+    # --- what it repeats -----------------------------------------------------------------------
+
+    def repeat(self, times: Times, body: Callable[[Agent, Any, Tree], Tree], start: Tree) -> Tree:
+        """`body(agent, i, value)` for i = 0, 1, ..., `times` - 1, from `start`.
+
+        `times` is a number, or a function of the step. All agents repeat equally often, so they
+        may speak to each other inside. The agent that the body is given draws anew every time.
+        """
+
+        def inside(i: Any, ledger: Ledger) -> Agent:
+            agent = copy(self)
+            agent._ledger, agent._loops, agent._slots = ledger, (*self._loops, i), set()
+            return agent
+
+        # JAX may trace a loop's body any number of times: what it costs is counted beside it.
+        counted = inside(0, self._ledger)
+        with self._ledger.repeated(times):
+            jax.eval_shape(lambda value: body(counted, 0, value), start)
+        count = times(self.step) if callable(times) else times
+        end = jax.lax.fori_loop(
+            0, count, lambda i, value: body(inside(i, Ledger()), i, value), start
+        )
+        self._site = counted._site
+        return end
+
     # --- what it says --------------------------------------------------------------------------
 
     def mix(self, tree: Tree) -> Tree:
@@ -147,11 +224,19 @@ class Agent:
 
         All arrays of the tree travel as one message to each neighbour.
         """
-        leaves = jax.tree_util.tree_leaves_with_path(tree)
-        names = [jax.tree_util.keystr(path, simple=True) or "array" for path, _ in leaves]
-        sizes = [leaf.size * leaf.dtype.itemsize for _, leaf in leaves]
-        self._ledger.add_message(dict(zip(names, sizes, strict=True)))
-        return self._exchange(tree)
+        self._site += 1
+        self._ledger.add_message(_sizes(tree), site=self._site)
+        return self._exchange.mix(tree, (self._site, *self._loops))
+
+    def to_server(self, tree: Tree) -> Tree:
+        """The mean over all agents, as a server knows it that each of them sends its tree to."""
+        self._ledger.add_message(_sizes(tree, "up"), per="step")
+        return self._exchange.to_server(tree)
+
+    def from_server(self, tree: Tree) -> Tree:
+        """What a server sends to all agents; everything else that it holds stays with it."""
+        self._ledger.add_message(_sizes(tree, "down"), per="step")
+        return self._exchange.from_server(tree)
 
     def project(self, x: jax.Array) -> jax.Array:
         """The nearest x that the problem allows."""
@@ -170,4 +255,16 @@ class Agent:
                 f"twice. Give each draw a name of its own."
             )
         self._slots.add(slot)
-        return keys.of_slot(self._key, self.step, slot)
+        key = keys.of_slot(self._key, self.step, slot)
+        for i in self._loops:
+            key = jax.random.fold_in(key, i)
+        return key
+
+
+def _sizes(tree: Any, prefix: str = "") -> dict[str, int]:
+    """The bytes of each part of a message, by its name in the tree."""
+    sizes: dict[str, int] = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        name = " ".join(filter(None, (prefix, jax.tree_util.keystr(path, simple=True))))
+        sizes[name or "array"] = leaf.size * leaf.dtype.itemsize
+    return sizes

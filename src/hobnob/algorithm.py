@@ -65,11 +65,18 @@ class Algorithm:
     A subclass is a frozen dataclass in a file of its own. Its state is a NamedTuple with at least
     the flat vectors `x` and `y`.
 
-    `exact` says what constant step sizes lead to when agents differ and nothing is random: True,
-    the solution itself; False, a point whose distance from it shrinks with the step sizes.
+    `single_agent`, `server` and `compositional` say what it is for. `exact` says what constant step
+    sizes lead to when agents differ and nothing is random: True, the solution itself; False, a
+    point whose distance from it shrinks with the step sizes. A `biased` one finds a wrong point
+    whatever they are; one with `chance` draws lots of its own, so that it is right in the mean.
     """
 
     exact: ClassVar[bool]
+    biased: ClassVar[bool] = False
+    chance: ClassVar[bool] = False
+    single_agent: ClassVar[bool] = False  # it knows of no network
+    server: ClassVar[bool] = False  # its agents speak to a server, not to each other
+    compositional: ClassVar[bool] = False  # it needs g = 1/2 |y - h(x)|^2
 
     def init(self, agent: Agent) -> Any:
         """The state that an agent starts with."""
@@ -83,6 +90,20 @@ class Algorithm:
     def suggest(cls, scale: Scale) -> Self:
         """Constant step sizes that are safe for a problem of this curvature."""
         raise NotImplementedError
+
+    def check_fits(self, problem: Any, network: Any) -> None:
+        """Refuse a problem or a network that the algorithm is not for."""
+        name = type(self).__name__
+        if self.single_agent and network.size != 1:
+            raise SettingError(
+                f"{name} is a method for one agent, and the network has {network.size}. Put the "
+                f"records of all into one shard and use hb.complete(1)."
+            )
+        if self.compositional and not problem.compositional:
+            raise SettingError(
+                f"{name} is a method for compositional problems, whose inner loss is "
+                f"1/2 |y - h(x)|^2. Describe yours with hb.Compositional, or use a bilevel method."
+            )
 
     def explain_divergence(self, step: int, largest_curvature: float) -> str:
         """What in the settings may have caused it, given the curvature just before."""

@@ -41,6 +41,9 @@ class Problem:
     y is one-dimensional.
     """
 
+    #: Whether g is 1/2 |y - h(x)|^2, so that methods for compositional problems apply.
+    compositional: bool = False
+
     def __init__(
         self,
         outer: Loss,

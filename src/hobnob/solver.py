@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from hobnob.algorithm import Algorithm
 from hobnob.errors import CheckpointError, DivergenceError, ProblemError, SettingError
 from hobnob.interrupt import Interrupt
+from hobnob.links import Failure, Links
 from hobnob.network import Network
 from hobnob.pooled import affordable, check_strong_convexity, curvature
 from hobnob.problem import Problem
@@ -45,6 +47,7 @@ def solve(
     checkpoint_seconds: float | None = 30.0,
     resume: Resume = False,
     progress: bool | None = None,
+    links: Failure | Sequence[Failure] | None = None,
     runtime: Simulate | None = None,
 ) -> Result:
     """Run `algorithm` on `problem` over `network`.
@@ -68,6 +71,8 @@ def solve(
         resume: go on from the checkpoint, bit for bit, or start where there is none yet. "retune"
             accepts other hyper-parameters than the ones that it was saved with.
         progress: a bar on standard error; None shows it where that is a terminal.
+        links: what fails: a `Drop`, a `Cut`, a `Silent`, or several. The same seeds give the same
+            failures.
         runtime: where agents live.
 
     Ctrl-C ends the run after the current chunk of steps, saves it and returns what there is.
@@ -75,12 +80,16 @@ def solve(
     _check_kinds(problem, algorithm, tolerance, callback)
     network = network if isinstance(network, Network) else Network(network)
     _check_sizes(problem, network, steps, record_every)
+    algorithm.check_fits(problem, network)
     seeds = _checked_seeds(seed)
     algorithm = algorithm.bind(network.size, steps)
     with problem.precision():
         if affordable(problem):
             check_strong_convexity(problem)
-        run = (runtime or Simulate()).start(problem, network, algorithm, seeds)
+        failures = Links(links, network, steps) if links is not None else None
+        if failures and failures.warning:
+            warnings.warn(failures.warning, stacklevel=2)
+        run = (runtime or Simulate()).start(problem, network, algorithm, seeds, failures)
         recorder = Recorder(run, metrics)
         if tolerance is not None and "gradient_norm" not in recorder.names:
             raise SettingError(
@@ -91,7 +100,7 @@ def solve(
         if record_every is None:
             # A resumed run that does not say keeps the rhythm that it had.
             record_every = int(saved.identity["record_every"]) if saved else max(1, steps // 100)
-        identity = _identity(problem, network, algorithm, seeds, record_every, recorder)
+        identity = _identity(run, seeds, record_every, recorder)
         state = run.initial_state()
         start, seconds = 0, 0.0
         if saved:
@@ -272,14 +281,10 @@ def _checked_seeds(seed: Any) -> int | list[int]:
 
 
 def _identity(
-    problem: Problem,
-    network: Network,
-    algorithm: Algorithm,
-    seeds: int | list[int],
-    record_every: int,
-    recorder: Recorder,
+    run: Any, seeds: int | list[int], record_every: int, recorder: Recorder
 ) -> dict[str, str]:
     """Which run this is, part by part: what a checkpoint must agree with."""
+    algorithm = run.algorithm
     settings = {
         TUNABLE + name: str(
             [float(value_at(value, step)) for step in _PROBES] if callable(value) else value
@@ -287,8 +292,9 @@ def _identity(
         for name, value in vars(algorithm).items()
     }
     return {
-        **problem.fingerprint,
-        "network": network.fingerprint(),
+        **run.problem.fingerprint,
+        "network": run.network.fingerprint(),
+        "links": str(run.links or "none fails"),
         "algorithm": type(algorithm).__name__,
         **settings,
         "seed": str(seeds),
@@ -331,7 +337,7 @@ def _result(loop: _Loop, state: Any, step: int, status: str, seeds: int | list[i
         y=problem.y_layout.unravel(y.mean(axis=-2), np),
         agents={"x": problem.x_layout.unravel(x, np), "y": problem.y_layout.unravel(y, np)},
         history=loop.recorder.history(),
-        ledger={name: cost * step for name, cost in run.cost_of_step.items()},
+        ledger=run.costs.until(step),
         status=status,
         message=f"{message} {advice}".strip(),
         advice=advice,

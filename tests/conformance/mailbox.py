@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 import hobnob as hb
 from hobnob import keys
@@ -33,25 +34,58 @@ class Mailboxes:
         self._rounds: dict[int, int] = defaultdict(int)
         self._delivered = threading.Barrier(network.size, timeout=60)
 
-    def exchange(self, k: int, tree: Any) -> Any:
-        round_ = self._rounds[k]
-        self._rounds[k] += 1
+    def round(self, k: int, tree: Any, to: list[int], combine: Any) -> Any:
+        """Post the same parcel to several boxes, wait for everybody, and open one's own."""
         leaves, structure = jax.tree.flatten(tree)
+        if any(isinstance(leaf, Tracer) for leaf in leaves):
+            return tree  # somebody only looks at shapes
+        number = self._rounds[k]
+        self._rounds[k] += 1
         parcel = [np.asarray(leaf) for leaf in leaves]
-        for j in self.network.neighbours(k):
-            self._boxes[round_, k, j] = parcel
+        for j in to:
+            self._boxes[number, k, j] = parcel
             self.messages[k] += 1
             self.bytes[k] += sum(part.nbytes for part in parcel)
         self._delivered.wait()
-        weights = self.network.matrix[k]
-        heard = {j: self._boxes[round_, j, k] for j in self.network.neighbours(k)} | {k: parcel}
-        return jax.tree.unflatten(
-            structure,
-            [
-                jnp.asarray(sum(weights[j] * heard[j][i] for j in sorted(heard)))
-                for i in range(len(leaves))
-            ],
-        )
+        heard = {
+            j: self._boxes[number, j, at]
+            for (n, j, at) in list(self._boxes)
+            if n == number and at in (k, SERVER)
+        } | {k: parcel}
+        return jax.tree.unflatten(structure, [jnp.asarray(part) for part in combine(heard)])
+
+
+SERVER = -1
+
+
+class Letterbox:
+    """How one agent reaches the post office."""
+
+    def __init__(self, mail: Mailboxes, k: int):
+        self._mail, self._k = mail, k
+
+    def mix(self, tree: Any, path: Any) -> Any:
+        weights, links = self._mail.network.matrix[self._k], self._mail.network.neighbours(self._k)
+
+        def combine(heard: dict[int, list[np.ndarray]]) -> list[Any]:
+            parts = range(len(heard[self._k]))
+            return [sum(weights[j] * heard[j][i] for j in sorted(heard)) for i in parts]
+
+        return self._mail.round(self._k, tree, links, combine)
+
+    def to_server(self, tree: Any) -> Any:
+        def combine(heard: dict[int, list[np.ndarray]]) -> list[Any]:
+            parts = range(len(heard[self._k]))
+            return [sum(heard[j][i] for j in sorted(heard)) / len(heard) for i in parts]
+
+        return self._mail.round(self._k, tree, [SERVER], combine)
+
+    def from_server(self, tree: Any) -> Any:
+        leaves = jax.tree.leaves(tree)
+        if not any(isinstance(leaf, Tracer) for leaf in leaves):
+            self._mail.messages[self._k] += 1
+            self._mail.bytes[self._k] += sum(np.asarray(leaf).nbytes for leaf in leaves)
+        return tree
 
 
 def run(
@@ -61,14 +95,13 @@ def run(
     mail = Mailboxes(network)
 
     def live(k: int) -> Any:
-        with problem.precision():  # a JAX context belongs to its thread
+        # A JAX context belongs to its thread. Without jit, loops run in Python, round by round.
+        with problem.precision(), jax.disable_jit():
             places = _own(problem.outer_data, k), _own(problem.inner_data, k)
             key = keys.of_agent(seed, k)
 
             def agent(step: int) -> hb.Agent:
-                return hb.Agent(
-                    problem, places, key, step, lambda tree: mail.exchange(k, tree), Ledger()
-                )
+                return hb.Agent(problem, places, key, step, Letterbox(mail, k), Ledger())
 
             state = algorithm.init(agent(0))
             for step in range(steps):

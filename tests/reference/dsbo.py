@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-import hobnob as hb
-from tests.reference.world import World
+from hobnob.schedules import value_at
+from tests.reference.world import Logistic
 
 
-def run(world: World, a: hb.DSBO) -> dict[str, np.ndarray]:
-    K, W, b, L = world.K, world.W, a.terms, a.smoothness
+def run(world: Logistic, a: Any) -> dict[str, np.ndarray]:
+    K, b, L = world.K, a.terms, a.smoothness
     d_x, d_y = world.x0.size, world.y0.size
     identity = np.eye(d_y)
     x, y = np.tile(world.x0, (K, 1)), np.tile(world.y0, (K, 1))
     s, h, u = np.zeros((K, d_x)), np.zeros((K, d_y)), np.zeros((K, d_x, d_y))
     v = np.tile(a.strong_convexity * identity, (K, b, 1, 1))
     for t in range(world.steps):
-        alpha, beta, gamma = (
-            rate(t) if callable(rate) else rate for rate in (a.alpha, a.beta, a.gamma)
-        )
+        alpha, beta, gamma = (value_at(rate, t) for rate in (a.alpha, a.beta, a.gamma))
         x_, y_, s_, h_, u_, v_ = (np.empty_like(w) for w in (x, y, s, h, u, v))
         for k in range(K):
             zeta = world.outer_rows(k, t, "zeta")
@@ -29,18 +29,12 @@ def run(world: World, a: hb.DSBO) -> dict[str, np.ndarray]:
                 Q = identity + (identity - v[k, i] / L) @ Q
             q = Q / L
 
-            def heard(w: np.ndarray, k: int = k) -> np.ndarray:
-                total = np.zeros_like(w[k])
-                for j in range(K):
-                    total += W[k, j] * w[j]
-                return total
-
-            x_[k] = heard(x) - alpha * (s[k] - u[k] @ q @ h[k])
-            y_[k] = heard(y) - gamma * world.grad_y_g(x[k], y[k], xi)
-            s_[k] = (1 - beta) * heard(s) + beta * world.grad_x_f(x[k], y[k], zeta)
-            h_[k] = (1 - beta) * heard(h) + beta * world.grad_y_f(x[k], y[k], zeta)
-            u_[k] = (1 - beta) * heard(u) + beta * world.J(x[k], y[k], xi)
-            mixed = heard(v)
+            x_[k] = world.heard(k, x) - alpha * (s[k] - u[k] @ q @ h[k])
+            y_[k] = world.heard(k, y) - gamma * world.grad_y_g(x[k], y[k], xi)
+            s_[k] = (1 - beta) * world.heard(k, s) + beta * world.grad_x_f(x[k], y[k], zeta)
+            h_[k] = (1 - beta) * world.heard(k, h) + beta * world.grad_y_f(x[k], y[k], zeta)
+            u_[k] = (1 - beta) * world.heard(k, u) + beta * world.J(x[k], y[k], xi)
+            mixed = world.heard(k, v)
             for i in range(b):
                 v_[k, i] = (1 - beta) * mixed[i] + beta * world.H(x[k], y[k], xis[i])
         x, y, s, h, u, v = x_, y_, s_, h_, u_, v_

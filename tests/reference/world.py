@@ -48,19 +48,63 @@ def logistic_problem(lengths: list[int], batch_size: int | None = 2) -> hb.Probl
     )
 
 
+def compositional_problem(lengths: list[int], batch_size: int | None = 2) -> hb.Compositional:
+    """f(h(x)) with h(x; A, b) = tanh(A x) + b and f(y; c) = |y - c|^2 / 2, and a regulariser."""
+    rng = np.random.default_rng(5)
+    A = rng.normal(size=(DIM + 1, DIM))
+
+    def mapping_shard(n: int) -> dict[str, np.ndarray]:
+        return {"A": A + rng.normal(size=(n, DIM + 1, DIM)) / 3, "b": rng.normal(size=(n, DIM + 1))}
+
+    def outer_shard(n: int) -> np.ndarray:
+        return 1 + rng.normal(size=(n, DIM + 1))
+
+    return hb.Compositional(
+        lambda x, batch: jnp.mean(jnp.tanh(batch["A"] @ x) + batch["b"], axis=0),
+        lambda y, batch: jnp.mean(jnp.sum((y - batch) ** 2, axis=1)) / 2,
+        np.full(DIM, 0.2),
+        [mapping_shard(n + 3) for n in lengths],
+        [outer_shard(n) for n in lengths],
+        batch_size,
+        regulariser=lambda x: 0.05 * jnp.sum(x**2),
+    )
+
+
 class World:
-    """The problem above for NumPy. `rows` come from `outer_rows` and `inner_rows`."""
+    """What a run of the library draws, for NumPy. Rows are numbered over all shards.
+
+    Inside loops a draw also has the loops' indices, `at`, of so many each, `of`.
+    """
 
     def __init__(self, problem: hb.Problem, network: hb.Network, steps: int):
         self.problem, self.W, self.steps = problem, network.matrix, steps
         self.K = network.size
         self.x0, self.y0 = problem.x0, problem.y0
 
-    def outer_rows(self, k: int, t: int, slot: str, count: int | None = None) -> np.ndarray:
-        return _draws(self.problem, "outer_data", self.steps, slot, count)[k][t]
+    def outer_rows(
+        self, k: int, t: int, slot: str, count: int | None = None, at: Any = (), of: Any = ()
+    ) -> np.ndarray:
+        return _draws(self.problem, "outer_data", self.steps, slot, count, of)[(k, t, *at)]
 
-    def inner_rows(self, k: int, t: int, slot: str, count: int | None = None) -> np.ndarray:
-        return _draws(self.problem, "inner_data", self.steps, slot, count)[k][t]
+    def inner_rows(
+        self, k: int, t: int, slot: str, count: int | None = None, at: Any = (), of: Any = ()
+    ) -> np.ndarray:
+        return _draws(self.problem, "inner_data", self.steps, slot, count, of)[(k, t, *at)]
+
+    def below(self, k: int, t: int, slot: str, bound: int) -> int:
+        key = keys.of_slot(keys.of_agent(SEED, k), t, slot)
+        return int(jax.random.randint(key, (), 0, bound, jnp.int32))
+
+    def heard(self, k: int, stack: np.ndarray) -> np.ndarray:
+        """sum_j w_kj stack_j, in plain loops."""
+        total = np.zeros_like(stack[k])
+        for j in range(self.K):
+            total += self.W[k, j] * stack[j]
+        return total
+
+
+class Logistic(World):
+    """The derivatives of `logistic_problem`, written out."""
 
     def grad_x_f(self, x: np.ndarray, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
         return 0.1 * x
@@ -88,16 +132,46 @@ class World:
         return arrays["a"][rows], arrays["t"][rows]
 
 
+class Nested(World):
+    """The values and derivatives of `compositional_problem`, written out."""
+
+    def grad_x_f(self, x: np.ndarray) -> np.ndarray:
+        return 0.1 * x
+
+    def grad_y_f(self, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        return y - self.problem.outer_data.arrays[rows].mean(axis=0)
+
+    def h(self, x: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        arrays = self.problem.inner_data.arrays
+        return (np.tanh(arrays["A"][rows] @ x) + arrays["b"][rows]).mean(axis=0)
+
+    def grad_h(self, x: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """The transposed Jacobian, (d_x, d_y)."""
+        A = self.problem.inner_data.arrays["A"][rows]
+        slope = 1 - np.tanh(A @ x) ** 2
+        return np.einsum("nij,ni->ji", A, slope) / len(rows)
+
+
 @cache
-def _draws(problem: hb.Problem, level: str, steps: int, slot: str, count: int | None) -> np.ndarray:
-    """The rows that every agent draws in every step: [agents, steps, (count,) batch]."""
+def _draws(
+    problem: hb.Problem, level: str, steps: int, slot: str, count: int | None, of: tuple[int, ...]
+) -> np.ndarray:
+    """The rows that all agents draw in all steps: [agents, steps, *loops, (count,) batch]."""
     source = getattr(problem, level)
 
-    def draw(agent: Any, place: Any, step: Any) -> Any:
-        return source.draw(keys.of_slot(keys.of_agent(SEED, agent), step, slot), place, count)
+    def draw(agent: Any, place: Any, step: Any, *loops: Any) -> Any:
+        key = keys.of_slot(keys.of_agent(SEED, agent), step, slot)
+        for i in loops:
+            key = jax.random.fold_in(key, i)
+        return source.draw(key, place, count)
 
-    over_steps = jax.vmap(draw, in_axes=(None, None, 0))
-    over_agents = jax.vmap(over_steps, in_axes=(0, source.per_agent, None))
+    lifted, depth = draw, len(of)
+    for level_of_loop in reversed(range(depth)):
+        axes = [None] * 3 + [0 if i == level_of_loop else None for i in range(depth)]
+        lifted = jax.vmap(lifted, in_axes=tuple(axes))
+    lifted = jax.vmap(lifted, in_axes=(None, None, 0) + (None,) * depth)
+    lifted = jax.vmap(lifted, in_axes=(0, source.per_agent, None) + (None,) * depth)
     with problem.precision():
         agents, ts = jnp.arange(source.size, dtype=jnp.uint32), jnp.arange(steps)
-        return np.asarray(jax.jit(over_agents)(agents, source.place(), ts))
+        loops = [jnp.arange(n) for n in of]
+        return np.asarray(jax.jit(lifted)(agents, source.place(), ts, *loops))

@@ -40,6 +40,8 @@ class Policy(Problem):
         rewards: [K, S, S], each agent's mean rewards of the transitions from s to s'.
     """
 
+    compositional = True
+
     def __init__(
         self,
         features: np.ndarray,

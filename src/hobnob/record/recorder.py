@@ -44,7 +44,7 @@ class Recorder:
         self._measure = jax.jit(across)
 
     def record(self, step: int, state: Any, seconds: float) -> dict[str, np.ndarray]:
-        costs = {name: step * cost.mean() for name, cost in self._run.cost_of_step.items()}
+        costs = {n: cost.mean(axis=-1) for n, cost in self._run.costs.until(step).items()}
         measured = jax.tree.map(np.asarray, self._measure(self._run.world.places, state))
         row = {"step": step, **costs, "seconds": seconds, **measured, **self._ask_users(state)}
         row = {name: np.asarray(value) for name, value in row.items()}
@@ -56,7 +56,7 @@ class Recorder:
         columns = {}
         for name in self.rows[0] if self.rows else ():
             values = np.stack(np.broadcast_arrays(*(row[name] for row in self.rows)), axis=-1)
-            whole = name in self._run.cost_of_step and (values == np.round(values)).all()
+            whole = name in COLUMNS and (values == np.round(values)).all()
             columns[name] = values.astype(np.int64) if whole else values
         if self._run.many_seeds:
             seeds = len(self._run.world.keys)

@@ -45,7 +45,9 @@ def mixing_tables(W: csr_array, dtype: Any) -> dict[str, jax.Array]:
 
 
 def mixed(tables: dict[str, jax.Array], stack: jax.Array) -> jax.Array:
-    """W times a stack whose first axis is the agents."""
+    """W times a stack whose first axis is the agents; with a server's tables, their mean."""
+    if "mean" in tables:
+        return jnp.broadcast_to(stack.mean(axis=0), stack.shape)
     if "dense" in tables:
         return jnp.tensordot(tables["dense"], stack, 1)
     weights = tables["weights"].reshape(tables["weights"].shape + (1,) * (stack.ndim - 1))
@@ -61,3 +63,45 @@ def mixed(tables: dict[str, jax.Array], stack: jax.Array) -> jax.Array:
         num_segments=stack.shape[0],
         indices_are_sorted=True,
     )
+
+
+def failing_tables(tables: dict[str, jax.Array], W: csr_array, ends: np.ndarray) -> dict[str, Any]:
+    """What `without` needs besides: for every weight its link's number, and whether it is own.
+
+    A number past the last link stands for no link at all: an agent's own weight, or padding.
+    """
+    size = len(W.indptr) - 1
+    number = csr_array((np.arange(1, len(ends) + 1), (ends[:, 0], ends[:, 1])), (size, size))
+    number = (number + number.T).tocsr()
+    agents = np.arange(size)
+    if "table" in tables:
+        columns = np.asarray(tables["table"])
+        link = np.asarray(number[np.broadcast_to(agents, columns.shape), columns])
+        own = np.zeros(columns.shape, bool)
+        own[(columns == agents).argmax(axis=0), agents] = True  # padding names the agent again
+    elif "dense" in tables:
+        link, own = number.toarray(), np.eye(size, dtype=bool)
+    else:
+        to, from_ = np.asarray(tables["to"]), np.asarray(tables["from"])
+        link, own = np.asarray(number[to, from_]), to == from_
+    return {
+        "link": jnp.asarray(np.where(link > 0, link - 1, len(ends)), jnp.int32),
+        "own": jnp.asarray(own),
+    }
+
+
+def without(
+    tables: dict[str, jax.Array], failing: dict[str, jax.Array], down: jax.Array
+) -> dict[str, jax.Array]:
+    """The tables with the links that are down taken out; both ends keep the weight themselves."""
+    name = "dense" if "dense" in tables else "weights"
+    weights = tables[name]
+    gone = jnp.append(down, False)[failing["link"]]
+    lost = jnp.where(gone, weights, 0)
+    if "dense" in tables:
+        kept = lost.sum(axis=1, keepdims=True)
+    elif "table" in tables:
+        kept = lost.sum(axis=0)
+    else:
+        kept = jax.ops.segment_sum(lost, tables["to"], indices_are_sorted=True)[tables["to"]]
+    return {**tables, name: jnp.where(gone, 0, weights) + jnp.where(failing["own"], kept, 0)}

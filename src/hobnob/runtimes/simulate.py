@@ -19,10 +19,11 @@ from hobnob import keys
 from hobnob.agent import Agent
 from hobnob.algorithm import Algorithm
 from hobnob.errors import SettingError
-from hobnob.ledger import Ledger
+from hobnob.ledger import Costs, Ledger
+from hobnob.links import Links
 from hobnob.network import Network
 from hobnob.problem import Problem
-from hobnob.runtimes.mixing import mixed, mixing_tables
+from hobnob.runtimes.mixing import failing_tables, mixed, mixing_tables, without
 
 _FIRST = np.int32(0)  # of the type that steps have in the loop, for states that keep one
 
@@ -31,9 +32,14 @@ class Simulate:
     """The default runtime: all agents in this process."""
 
     def start(
-        self, problem: Problem, network: Network, algorithm: Algorithm, seeds: int | Sequence[int]
+        self,
+        problem: Problem,
+        network: Network,
+        algorithm: Algorithm,
+        seeds: int | Sequence[int],
+        links: Links | None = None,
     ) -> Simulation:
-        return Simulation(problem, network, algorithm, seeds)
+        return Simulation(problem, network, algorithm, seeds, links)
 
 
 class World(NamedTuple):
@@ -42,6 +48,8 @@ class World(NamedTuple):
     places: Any
     keys: jax.Array
     tables: dict[str, jax.Array]
+    link_keys: jax.Array
+    failing: dict[str, jax.Array]
 
 
 class Advance(NamedTuple):
@@ -56,17 +64,27 @@ class Simulation:
     """One run. A state is the algorithm's NamedTuple with leading axes ([seeds,] agents)."""
 
     def __init__(
-        self, problem: Problem, network: Network, algorithm: Algorithm, seeds: int | Sequence[int]
+        self,
+        problem: Problem,
+        network: Network,
+        algorithm: Algorithm,
+        seeds: int | Sequence[int],
+        links: Links | None = None,
     ):
         self.problem, self.network, self.algorithm = problem, network, algorithm
+        self.links = links
         self.many_seeds = not isinstance(seeds, int)
         self._agents = jnp.arange(network.size, dtype=jnp.uint32)
         per_agent = jax.vmap(keys.of_agent, in_axes=(None, 0))
         per_seed = jax.vmap(per_agent, in_axes=(0, None)) if self.many_seeds else per_agent
+        each = jnp.asarray(seeds, jnp.uint32)
+        tables = mixing_tables(network.sparse, problem.dtype)
         self.world = World(
             problem.place(),
-            per_seed(jnp.asarray(seeds, jnp.uint32), self._agents),
-            mixing_tables(network.sparse, problem.dtype),
+            per_seed(each, self._agents),
+            tables,
+            jax.vmap(keys.of_links)(each) if self.many_seeds else keys.of_links(each),
+            failing_tables(tables, network.sparse, links.ends) if links else {},
         )
         self.latest: dict[str, np.ndarray] = {}
         self._advance = jax.jit(self._loop)
@@ -102,15 +120,32 @@ class Simulation:
         return ledger
 
     @cached_property
-    def cost_of_step(self) -> dict[str, np.ndarray]:
-        """What one step costs each agent: ledger column -> [agents]."""
-        return self.ledger.totals(
-            {
-                "step": np.ones(self.network.size, np.int64),
-                "link": np.asarray(self.network.degrees, np.int64),
-                "outer draw": np.asarray(self.problem.outer_data.samples_per_draw(), np.int64),
-                "inner draw": np.asarray(self.problem.inner_data.samples_per_draw(), np.int64),
-            }
+    def costs(self) -> Costs:
+        """What the steps up to any have cost each agent."""
+        units = {
+            "step": np.ones(self.network.size, np.int64),
+            "link": np.asarray(self.network.degrees, np.int64),
+            "outer draw": np.asarray(self.problem.outer_data.samples_per_draw(), np.int64),
+            "inner draw": np.asarray(self.problem.inner_data.samples_per_draw(), np.int64),
+        }
+        return Costs(self.ledger, units, self._live_links if self.links else None)
+
+    @cached_property
+    def _live_links(self) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+        """How many links each agent had in given rounds: drawn again, as the loop drew them."""
+        links = self.links
+        assert links is not None
+        first, second = links.ends.T
+
+        def in_round(key: jax.Array, step: jax.Array, path: jax.Array) -> jax.Array:
+            up = ~links.down(keys.of_round(key, step, tuple(path)), step)
+            return jnp.zeros(self.network.size, jnp.int32).at[first].add(up).at[second].add(up)
+
+        of_seed = jax.vmap(in_round, in_axes=(0, None, None)) if self.many_seeds else in_round
+        of_rounds = jax.jit(jax.vmap(of_seed, in_axes=(None, 0, 0)))
+        return lambda steps, paths: np.asarray(
+            of_rounds(self.world.link_keys, steps.astype(np.int32), paths.astype(np.int32)),
+            np.int64,
         )
 
     def compilations(self) -> int:
@@ -138,31 +173,52 @@ class Simulation:
     ) -> Any:
         """`act(agent, *state)` for every agent of every seed."""
 
-        def one(index: jax.Array, places: Any, key: jax.Array, *state: Any) -> Any:
-            def exchange(tree: Any) -> Any:
-                return _mix(index, world.tables, tree)
-
+        def one(index: Any, places: Any, key: jax.Array, link_key: Any, *state: Any) -> Any:
+            exchange = _Exchange(index, world, self.links, link_key, step)
             return act(Agent(self.problem, places, key, step, exchange, ledger), *state)
 
         places = (self.problem.outer_data.per_agent, self.problem.inner_data.per_agent)
-        lifted = jax.vmap(one, in_axes=(0, places, 0, *(0 for _ in state)))
+        lifted = jax.vmap(one, in_axes=(0, places, 0, None, *(0 for _ in state)))
         if self.many_seeds:
-            lifted = jax.vmap(lifted, in_axes=(None, None, 0, *(0 for _ in state)))
-        return lifted(self._agents, world.places, world.keys, *state)
+            lifted = jax.vmap(lifted, in_axes=(None, None, 0, 0, *(0 for _ in state)))
+        return lifted(self._agents, world.places, world.keys, world.link_keys, *state)
+
+
+class _Exchange(NamedTuple):
+    """What one agent's messages become when all agents are rows of one array."""
+
+    me: jax.Array
+    world: World
+    links: Links | None
+    link_key: jax.Array
+    step: Any
+
+    def mix(self, tree: Any, path: tuple[Any, ...]) -> Any:
+        tables = self.world.tables
+        if self.links is not None:
+            down = self.links.down(keys.of_round(self.link_key, self.step, path), self.step)
+            tables = without(tables, self.world.failing, down)
+        return _across(self.me, tables, tree)
+
+    def to_server(self, tree: Any) -> Any:
+        return _across(self.me, {"mean": jnp.zeros(())}, tree)
+
+    def from_server(self, tree: Any) -> Any:
+        return tree
 
 
 @custom_vmap
-def _mix(index: jax.Array, tables: dict[str, jax.Array], tree: Any) -> Any:
+def _across(index: jax.Array, tables: dict[str, jax.Array], tree: Any) -> Any:
     """What one agent hears. Alone, outside of a network, that is itself."""
     return tree
 
 
-@_mix.def_vmap
-def _mix_all(size: int, batched: Any, index: jax.Array, tables: Any, tree: Any) -> Any:
+@_across.def_vmap
+def _across_all(size: int, batched: Any, index: jax.Array, tables: Any, tree: Any) -> Any:
     index_batched, _, tree_batched = batched
     if not index_batched:
-        # An axis of the algorithm's own, such as a vmap over several vectors: mixing acts on each.
-        return _mix(index, tables, tree), tree_batched
+        # An axis of the algorithm's own, such as a vmap over several vectors: each is exchanged.
+        return _across(index, tables, tree), tree_batched
     whole = jax.tree.map(
         lambda leaf, stacked: leaf if stacked else jnp.broadcast_to(leaf, (size, *leaf.shape)),
         tree,

@@ -1,0 +1,42 @@
+"""H^-1 h from an agent's own Hessian-vector products, with a fresh batch for each.
+
+Both estimates are of the inverse of the agent's own Hessian, so they suit a single agent; when
+agents differ, the mean of their inverses is not the inverse of their mean.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from hobnob.agent import Agent
+
+
+def whole_series(
+    agent: Agent, x: jax.Array, y: jax.Array, h: jax.Array, terms: int, smoothness: float
+) -> jax.Array:
+    """SHIA: (1/L) sum_{j=0..b} prod_{i<=j} (I - H(xi_i)/L) h, nested from the inside out.
+
+    p = h, then p <- h + p - H(xi_i) p / L for i = 1 .. b, then p / L.
+    """
+
+    def add_term(agent: Agent, i: jax.Array, p: jax.Array) -> jax.Array:
+        return h + p - agent.hessian_product(x, y, agent.draw_inner("xi_i"), p) / smoothness
+
+    return agent.repeat(terms, add_term, h) / smoothness
+
+
+def random_term(
+    agent: Agent, x: jax.Array, y: jax.Array, h: jax.Array, terms: int, smoothness: float
+) -> jax.Array:
+    """HIA: (N/L) prod_{j<n} (I - H(xi_j)/L) h with n uniform in 0 .. N - 1.
+
+    All N - 1 batches are drawn and counted, of which the first n are used.
+    """
+    n = agent.draw_below("n", terms)
+
+    def multiply(agent: Agent, j: jax.Array, p: jax.Array) -> jax.Array:
+        shrunk = p - agent.hessian_product(x, y, agent.draw_inner("xi_j"), p) / smoothness
+        return jnp.where(j < n, shrunk, p)
+
+    return agent.repeat(terms - 1, multiply, h) * terms / smoothness

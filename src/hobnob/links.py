@@ -1,0 +1,125 @@
+"""Links that fail: each with a probability, one over a span of steps, or all of a silent agent.
+
+Both ends of a failed link keep its weight for themselves, so W stays symmetric and doubly
+stochastic. Which links fail is a function of the seed, the step and the round alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+
+from hobnob.errors import NetworkError, SettingError
+from hobnob.network import Network
+
+FOREVER = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Every link is down with this probability, anew in every round."""
+
+    probability: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.probability < 1:
+            raise SettingError(
+                f"Drop({self.probability}): a link must be down with a probability in [0, 1). At 1 "
+                f"nobody would ever hear anybody."
+            )
+
+    def down(self, key: jax.Array, step: Any, ends: np.ndarray) -> Any:
+        return jax.random.bernoulli(key, self.probability, (len(ends),))
+
+    def lost_for_good(self, network: Network, steps: int) -> list[tuple[int, int]]:
+        return []
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The link between two agents is down from step `start` until before step `stop`."""
+
+    first: int
+    second: int
+    start: int = 0
+    stop: int = FOREVER
+
+    def down(self, key: jax.Array, step: Any, ends: np.ndarray) -> Any:
+        this = (ends == sorted((self.first, self.second))).all(axis=1)
+        return jnp.asarray(this) & (self.start <= step) & (step < self.stop)
+
+    def lost_for_good(self, network: Network, steps: int) -> list[tuple[int, int]]:
+        if self.second not in network.neighbours(self.first):
+            raise NetworkError(
+                f"Cut({self.first}, {self.second}): there is no such link. Agent {self.first} has "
+                f"the neighbours {network.neighbours(self.first)}."
+            )
+        return [(self.first, self.second)] if self.start < steps <= self.stop else []
+
+
+@dataclass(frozen=True)
+class Silent:
+    """An agent neither sends nor hears from step `start` until before step `stop`."""
+
+    agent: int
+    start: int = 0
+    stop: int = FOREVER
+
+    def down(self, key: jax.Array, step: Any, ends: np.ndarray) -> Any:
+        its = (ends == self.agent).any(axis=1)
+        return jnp.asarray(its) & (self.start <= step) & (step < self.stop)
+
+    def lost_for_good(self, network: Network, steps: int) -> list[tuple[int, int]]:
+        if not 0 <= self.agent < network.size:
+            raise NetworkError(f"Silent({self.agent}): there are agents 0 to {network.size - 1}.")
+        gone = self.start < steps <= self.stop
+        return [(self.agent, j) for j in network.neighbours(self.agent)] if gone else []
+
+
+Failure = Drop | Cut | Silent
+
+
+class Links:
+    """All the failures of a run."""
+
+    def __init__(self, failures: Failure | Sequence[Failure], network: Network, steps: int):
+        self.failures = (failures,) if isinstance(failures, Drop | Cut | Silent) else (*failures,)
+        for failure in self.failures:
+            if not isinstance(failure, Drop | Cut | Silent):
+                raise SettingError(f"links: {failure!r} must be a Drop, a Cut or a Silent.")
+        W = network.sparse.tocoo()
+        self.ends = np.array([(i, j) for i, j in zip(*W.coords, strict=True) if i < j])
+        self.ends = self.ends.reshape(-1, 2)
+        self.warning = self._parts_for_good(network, steps)
+
+    def down(self, key: jax.Array, step: Any) -> jax.Array:
+        """Which links are down in a round, in the order of `ends`."""
+        down = jnp.zeros(len(self.ends), bool)
+        for number, failure in enumerate(self.failures):
+            down |= failure.down(jax.random.fold_in(key, number), step, self.ends)
+        return down
+
+    def __str__(self) -> str:
+        return ", ".join(str(failure) for failure in self.failures)
+
+    def _parts_for_good(self, network: Network, steps: int) -> str:
+        """A warning where the links that stay down to the end of the run part the network."""
+        lost = {edge for f in self.failures for edge in f.lost_for_good(network, steps)}
+        if not lost:
+            return ""
+        left = nx.Graph(network.graph)
+        left.remove_edges_from(lost)
+        parts = sorted((sorted(part) for part in nx.connected_components(left)), key=lambda p: p[0])
+        if len(parts) == 1:
+            return ""
+        words = " and ".join("{" + ", ".join(map(str, part)) + "}" for part in parts[:4])
+        return (
+            f"The live graph never reconnects: links stay down to the end of the run, which leaves "
+            f"{len(parts)} parts, {words}. They can't agree any more."
+        )

@@ -34,6 +34,7 @@ import networkx as nx
 from hobnob import algorithms, networks, problems, schedules
 from hobnob.algorithm import Algorithm
 from hobnob.errors import ConfigError
+from hobnob.links import Cut, Drop, Failure, Silent
 from hobnob.network import Network
 from hobnob.pooled import affordable, curvature
 from hobnob.problem import Problem
@@ -48,6 +49,7 @@ OPTIONS = (
     "checkpoint_seconds",
 )
 TABLES = ("problem", "network", "algorithm")
+FAILURES = {"drop": Drop, "cut": Cut, "silent": Silent}  # the keys of [links]
 RULES = ("nonconvex", "pl_outer", "pl_average", "capped")
 
 Settings = dict[str, Any]
@@ -86,15 +88,17 @@ def build(settings: Settings) -> Job:
         problem,
         _network(settings["network"], problem.size),
         _algorithm(settings["algorithm"], problem),
-        {name: settings[name] for name in OPTIONS if name in settings},
+        {name: settings[name] for name in OPTIONS if name in settings}
+        | ({"links": _links(settings["links"])} if "links" in settings else {}),
     )
 
 
 def _check_keys(settings: Settings, path: Path) -> None:
-    unknown = sorted(set(settings) - {*OPTIONS, *TABLES})
+    known = (*OPTIONS, *TABLES, "links")
+    unknown = sorted(set(settings) - set(known))
     if unknown:
         raise ConfigError(
-            f"{path}: {unknown[0]!r} is not a setting. There are: {', '.join((*OPTIONS, *TABLES))}."
+            f"{path}: {unknown[0]!r} is not a setting. There are: {', '.join(known)}."
         )
     for table in TABLES:
         if not isinstance(settings.get(table), dict):
@@ -114,7 +118,7 @@ def _apply(settings: Settings, change: str) -> None:
     table, _, name = key.rpartition(".")
     if not table and name not in OPTIONS:
         table = "algorithm"  # gamma=0.1 is clear enough
-    if table and table not in TABLES:
+    if table and table not in (*TABLES, "links"):
         raise ConfigError(f"--set {change}: there is no table [{table}].")
     (settings.setdefault(table, {}) if table else settings)[name] = value
 
@@ -133,6 +137,20 @@ def _network(table: Settings, size: int) -> Network:
         return Network(graph, **weights)
     first = next(iter(inspect.signature(networks.get(table["name"])).parameters))
     return _call("network", networks.get, {first: size, **table})
+
+
+def _links(table: Settings) -> list[Failure]:
+    """`drop` is a probability; `cut` and `silent` are lists of what `Cut` and `Silent` take."""
+    failures: list[Failure] = []
+    for kind, given in table.items():
+        if kind not in FAILURES:
+            raise ConfigError(f"[links] has no {kind!r}. There are: {', '.join(FAILURES)}.")
+        rows = given if kind != "drop" and isinstance(given, list) else [[given]]
+        try:
+            failures += [FAILURES[kind](*row) for row in rows]
+        except TypeError as error:
+            raise ConfigError(f"[links] {kind} = {given!r}: {error}.") from error
+    return failures
 
 
 def _algorithm(table: Settings, problem: Problem) -> Algorithm:

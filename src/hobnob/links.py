@@ -93,9 +93,9 @@ class Links:
         for failure in self.failures:
             if not isinstance(failure, Drop | Cut | Silent):
                 raise SettingError(f"links: {failure!r} must be a Drop, a Cut or a Silent.")
-        W = network.sparse.tocoo()
-        self.ends = np.array([(i, j) for i, j in zip(*W.coords, strict=True) if i < j])
-        self.ends = self.ends.reshape(-1, 2)
+        ends = np.stack(network.sparse.tocoo().coords, axis=1).astype(np.int64)
+        # One row a link, smaller number first, in ascending order.
+        self.ends = ends[ends[:, 0] < ends[:, 1]]
         self.warning = self._parts_for_good(network, steps)
 
     def down(self, key: jax.Array, step: Any) -> jax.Array:

@@ -40,6 +40,13 @@ class ALSET(Algorithm):
         inner_steps: N.
         terms: M.
         smoothness: L, an upper bound on the eigenvalues of H.
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("quadratic")(agents=1)
+        >>> alset = hb.ALSET(alpha=0.01, beta=0.05, inner_steps=1, terms=20, smoothness=10.0)
+        >>> hb.solve(problem, hb.complete(1), alset, steps=20).status
+        'finished'
     """
 
     exact: ClassVar[bool] = False

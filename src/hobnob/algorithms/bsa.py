@@ -40,6 +40,13 @@ class BSA(Algorithm):
         eta: step size of y, a number or a callable of the inner iteration i.
         terms: N.
         smoothness: L, an upper bound on the eigenvalues of H.
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("quadratic")(agents=1)
+        >>> bsa = hb.BSA(alpha=0.01, eta=0.05, terms=20, smoothness=10.0)
+        >>> hb.solve(problem, hb.complete(1), bsa, steps=20).status
+        'finished'
     """
 
     exact: ClassVar[bool] = False

@@ -46,6 +46,13 @@ class DBSA(Algorithm):
         eta: step size of y, a number or a callable of the inner iteration i.
         terms: b, the number of factors in the series for the inverse Hessian.
         smoothness: L, an upper bound on the eigenvalues of H.
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("quadratic")(agents=4)
+        >>> dbsa = hb.DBSA(alpha=0.01, eta=0.05, terms=20, smoothness=10.0)
+        >>> hb.solve(problem, hb.ring(4), dbsa, steps=20).status
+        'finished'
     """
 
     exact: ClassVar[bool] = False

@@ -41,6 +41,13 @@ class DSGD(Algorithm):
     Args:
         alpha: step size of x.
         eta: weight of the newest sample in y, a number or a callable of the inner iteration i.
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("policy")(agents=4, states=10)
+        >>> dsgd = hb.DSGD(alpha=0.01, eta=hb.schedules.InverseRule(1.0))
+        >>> hb.solve(problem, hb.ring(4), dsgd, steps=20).status
+        'finished'
     """
 
     exact: ClassVar[bool] = False

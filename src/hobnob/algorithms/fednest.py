@@ -48,6 +48,13 @@ class FedNest(Algorithm):
         local_steps: tau.
         terms: M.
         smoothness: L, an upper bound on the eigenvalues of H.
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("quadratic")(agents=4)
+        >>> fednest = hb.FedNest.suggest(hb.Scale(smoothness=10.0, strong_convexity=1.0))
+        >>> hb.solve(problem, hb.star(4), fednest, steps=20).status
+        'finished'
     """
 
     exact: ClassVar[bool] = True

@@ -66,6 +66,13 @@ class FedSBO(Algorithm):
     Args:
         alpha, beta, gamma, terms, smoothness, strong_convexity: as in `DSBO`.
         inverse: "series" for q, or "solve".
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("quadratic")(agents=4)
+        >>> fedsbo = hb.FedSBO.suggest(hb.Scale(smoothness=10.0, strong_convexity=1.0))
+        >>> hb.solve(problem, hb.star(4), fedsbo, steps=20).status
+        'finished'
     """
 
     exact: ClassVar[bool] = True

@@ -37,6 +37,13 @@ class NASA(Algorithm):
         tau: step size, in (0, 1].
         a, b: weights of the averages relative to tau; a tau and b tau must be at most 1.
         c: weight of the proximal term.
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("policy")(agents=1, states=10)
+        >>> nasa = hb.NASA(tau=0.1, a=2.0, b=2.0, c=4.0)
+        >>> hb.solve(problem, hb.complete(1), nasa, steps=20).status
+        'finished'
     """
 
     exact: ClassVar[bool] = True

@@ -33,6 +33,13 @@ class SCGD(Algorithm):
     Args:
         alpha: step size of x.
         beta: weight of the newest sample of h, in (0, 1].
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("policy")(agents=1, states=10)
+        >>> scgd = hb.SCGD(alpha=0.01, beta=0.1)
+        >>> hb.solve(problem, hb.complete(1), scgd, steps=20).status
+        'finished'
     """
 
     exact: ClassVar[bool] = True

@@ -41,6 +41,13 @@ class StocBiO(Algorithm):
         inner_steps: N.
         terms: b, the number of factors in the series for the inverse Hessian.
         smoothness: L, an upper bound on the eigenvalues of H.
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("quadratic")(agents=1)
+        >>> stocbio = hb.StocBiO(alpha=0.01, beta=0.05, inner_steps=5, terms=20, smoothness=10.0)
+        >>> hb.solve(problem, hb.complete(1), stocbio, steps=20).status
+        'finished'
     """
 
     exact: ClassVar[bool] = True

@@ -71,23 +71,22 @@ def failing_tables(tables: dict[str, jax.Array], W: csr_array, ends: np.ndarray)
     A number past the last link stands for no link at all: an agent's own weight, or padding.
     """
     size = len(W.indptr) - 1
-    number = csr_array((np.arange(1, len(ends) + 1), (ends[:, 0], ends[:, 1])), (size, size))
-    number = (number + number.T).tocsr()
     agents = np.arange(size)
     if "table" in tables:
-        columns = np.asarray(tables["table"])
-        link = np.asarray(number[np.broadcast_to(agents, columns.shape), columns])
-        own = np.zeros(columns.shape, bool)
-        own[(columns == agents).argmax(axis=0), agents] = True  # padding names the agent again
+        to, from_ = np.broadcast_to(agents, tables["table"].shape), np.asarray(tables["table"])
     elif "dense" in tables:
-        link, own = number.toarray(), np.eye(size, dtype=bool)
+        to, from_ = np.indices((size, size))
     else:
         to, from_ = np.asarray(tables["to"]), np.asarray(tables["from"])
-        link, own = np.asarray(number[to, from_]), to == from_
-    return {
-        "link": jnp.asarray(np.where(link > 0, link - 1, len(ends)), jnp.int32),
-        "own": jnp.asarray(own),
-    }
+    own = to == from_
+    if "table" in tables:
+        own &= np.cumsum(own, axis=0) == 1  # padding names the agent again
+    known = ends[:, 0] * size + ends[:, 1]
+    asked = np.minimum(to, from_) * size + np.maximum(to, from_)
+    place = np.minimum(np.searchsorted(known, asked), max(len(known) - 1, 0))
+    linked = known[place] == asked if len(known) else np.zeros(asked.shape, bool)
+    link = np.where(linked, place, len(ends))
+    return {"link": jnp.asarray(link, jnp.int32), "own": jnp.asarray(own)}
 
 
 def without(

@@ -65,7 +65,7 @@ class Agent:
         self._ledger = ledger
         self._loops: tuple[Any, ...] = ()
         self._site = 0
-        self._slots: set[str] = set()
+        self._slots: set[tuple[int, str]] = set()
         self.step = step
 
     # --- what it knows -------------------------------------------------------------------------
@@ -203,7 +203,8 @@ class Agent:
 
         def inside(i: Any, ledger: Ledger) -> Agent:
             agent = copy(self)
-            agent._ledger, agent._loops, agent._slots = ledger, (*self._loops, i), set()
+            agent._ledger, agent._loops = ledger, (*self._loops, i)
+            agent._slots = set(self._slots)
             return agent
 
         # JAX may trace a loop's body any number of times: what it costs is counted beside it.
@@ -214,7 +215,7 @@ class Agent:
         end = jax.lax.fori_loop(
             0, count, lambda i, value: body(inside(i, Ledger()), i, value), start
         )
-        self._site = counted._site
+        self._site, self._slots = counted._site, counted._slots
         return end
 
     # --- what it says --------------------------------------------------------------------------
@@ -249,12 +250,15 @@ class Agent:
         return self._problem.inner_loss(x, y, self._inner_place, batch)
 
     def _slot_key(self, slot: str) -> jax.Array:
-        if slot in self._slots:
+        # A draw inside a loop has the loop's index in its key: another loop of the same depth that
+        # used the same name would draw the same batches again.
+        name = len(self._loops), slot
+        if name in self._slots:
             raise SettingError(
                 f"The slot {slot!r} is drawn twice in one step, which would give the same batch "
                 f"twice. Give each draw a name of its own."
             )
-        self._slots.add(slot)
+        self._slots.add(name)
         key = keys.of_slot(self._key, self.step, slot)
         for i in self._loops:
             key = jax.random.fold_in(key, i)

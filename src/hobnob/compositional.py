@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hobnob.data import Simulator
+from hobnob.data import Records, Simulator
 from hobnob.errors import ProblemError
 from hobnob.problem import Problem
 
@@ -49,6 +49,8 @@ class Compositional(Problem):
                 "mapping_data must be records: for a simulator, write g = 1/2 |y - h(x)|^2 as the "
                 "inner loss of a Problem and set its `compositional` to True."
             )
+        if not isinstance(mapping_data, Records):
+            mapping_data = Records(mapping_data, batch_size, "mapping_data")
 
         def of_record(x: Any, y: Any, record: Any) -> jax.Array:
             value = mapping(x, jax.tree.map(lambda a: a[None], record))
@@ -74,11 +76,15 @@ class Compositional(Problem):
         )
 
 
-def _zeros_like_output(mapping: Callable[[Any, Any], Any], x0: Any, data: Any) -> Any:
+def _zeros_like_output(mapping: Callable[[Any, Any], Any], x0: Any, data: Records) -> Any:
     """y0: zeros of the shape that h has, in the precision of x0."""
-    first = data[0] if isinstance(data, list | tuple) else jax.tree.map(lambda a: a, data.arrays)
     x0 = jax.tree.map(np.asarray, x0)
-    with jax.enable_x64(True):
-        shape = jax.eval_shape(mapping, x0, jax.tree.map(np.asarray, first))
+    try:
+        with jax.enable_x64(True):
+            shape = jax.eval_shape(mapping, x0, data.arrays)
+    except Exception as error:
+        raise ProblemError(
+            f"mapping(x, batch) failed on a batch: {type(error).__name__}: {error}"
+        ) from error
     dtype = np.result_type(*jax.tree.leaves(x0))
     return jax.tree.map(lambda s: np.zeros(s.shape, dtype), shape)

@@ -28,14 +28,17 @@ class Drop:
     probability: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.probability < 1:
+        number = isinstance(self.probability, int | float | np.number)
+        if not number or not 0 <= self.probability < 1:
             raise SettingError(
-                f"Drop({self.probability}): a link must be down with a probability in [0, 1). At 1 "
+                f"Drop({self.probability!r}): a link must be down with a probability in [0, 1). At 1 "
                 f"nobody would ever hear anybody."
             )
+        object.__setattr__(self, "probability", float(self.probability))
 
     def down(self, key: jax.Array, step: Any, ends: np.ndarray) -> Any:
-        return jax.random.bernoulli(key, self.probability, (len(ends),))
+        # float32 whatever the precision: the same links fail in float32 and float64.
+        return jax.random.uniform(key, (len(ends),), jnp.float32) < np.float32(self.probability)
 
     def lost_for_good(self, network: Network, steps: int) -> list[tuple[int, int]]:
         return []
@@ -49,6 +52,9 @@ class Cut:
     second: int
     start: int = 0
     stop: int = FOREVER
+
+    def __post_init__(self) -> None:
+        _check_span(self)
 
     def down(self, key: jax.Array, step: Any, ends: np.ndarray) -> Any:
         this = (ends == sorted((self.first, self.second))).all(axis=1)
@@ -71,6 +77,9 @@ class Silent:
     start: int = 0
     stop: int = FOREVER
 
+    def __post_init__(self) -> None:
+        _check_span(self)
+
     def down(self, key: jax.Array, step: Any, ends: np.ndarray) -> Any:
         its = (ends == self.agent).any(axis=1)
         return jnp.asarray(its) & (self.start <= step) & (step < self.stop)
@@ -85,11 +94,24 @@ class Silent:
 Failure = Drop | Cut | Silent
 
 
+def _check_span(failure: Cut | Silent) -> None:
+    for name, value in vars(failure).items():
+        if not isinstance(value, int | np.integer) or isinstance(value, bool):
+            raise SettingError(f"{failure}: {name} must be a whole number.")
+        object.__setattr__(failure, name, int(value))  # np.int64(1) is the same link as 1
+    if not 0 <= failure.start < failure.stop <= FOREVER:
+        raise SettingError(
+            f"{failure}: a span goes from step `start`, 0 or more, until before a later `stop`. "
+            f"Leave `stop` out where there is no end."
+        )
+
+
 class Links:
     """All the failures of a run."""
 
     def __init__(self, failures: Failure | Sequence[Failure], network: Network, steps: int):
-        self.failures = (failures,) if isinstance(failures, Drop | Cut | Silent) else (*failures,)
+        several = isinstance(failures, Sequence) and not isinstance(failures, str)
+        self.failures = (*failures,) if several else (failures,)
         for failure in self.failures:
             if not isinstance(failure, Drop | Cut | Silent):
                 raise SettingError(f"links: {failure!r} must be a Drop, a Cut or a Silent.")

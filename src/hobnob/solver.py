@@ -351,6 +351,7 @@ def _result(loop: _Loop, state: Any, step: int, status: str, seeds: int | list[i
             "steps": loop.steps,
             "seed": seeds,
             "record_every": loop.record_every,
+            **({"links": str(run.links)} if run.links else {}),
         },
         message_parts=dict(run.ledger.message_parts),
         network=run.network,

@@ -102,5 +102,8 @@ def without(
     elif "table" in tables:
         kept = lost.sum(axis=0)
     else:
-        kept = jax.ops.segment_sum(lost, tables["to"], indices_are_sorted=True)[tables["to"]]
+        # No more agents than weights, since everyone's own is there; a loop must know a number.
+        kept = jax.ops.segment_sum(
+            lost, tables["to"], num_segments=len(lost), indices_are_sorted=True
+        )[tables["to"]]
     return {**tables, name: jnp.where(gone, 0, weights) + jnp.where(failing["own"], kept, 0)}

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import hobnob as hb
-from hobnob import solver
+from hobnob import loop
 
 AGENTS = 3
 
@@ -241,7 +241,7 @@ def test_chunks_change_no_bit(noisy, monkeypatch):
     rows = noisy.history["step"]
     for name in ("consensus_x", "consensus_y"):
         assert often.history[name][rows].tobytes() == noisy.history[name].tobytes()
-    monkeypatch.setattr(solver, "_CHUNK_SECONDS", 0.0)  # one step at a time
+    monkeypatch.setattr(loop, "CHUNK_SECONDS", 0.0)  # one step at a time
     assert same_bits(noisy, run(NOISY, seed=1))
 
 

@@ -1,7 +1,7 @@
-"""H^-1 h from an agent's own Hessian-vector products, with a fresh batch for each.
+"""H^-1 h without an inverse: by a series in I - H/L, from stored Hessians or from products.
 
-Both estimates are of the inverse of the agent's own Hessian, so they suit a single agent; when
-agents differ, the mean of their inverses is not the inverse of their mean.
+The two estimates from products are of the inverse of the agent's own Hessian, so they suit a single
+agent; when agents differ, the mean of their inverses is not the inverse of their mean.
 """
 
 from __future__ import annotations
@@ -10,6 +10,15 @@ import jax
 import jax.numpy as jnp
 
 from hobnob.agent import Agent
+
+
+def stored_series(h: jax.Array, v: jax.Array, smoothness: float) -> jax.Array:
+    """q h with q = (I + A_b (I + A_{b-1} (... (I + A_1)))) / L, A_i = I - v_i / L, never formed.
+
+    p = h, then p <- h + p - v_i p / L for i = 1 .. b, then p / L: b matrix-vector products.
+    """
+    p, _ = jax.lax.scan(lambda p, v_i: (h + p - v_i @ p / smoothness, None), h, v)
+    return p / smoothness
 
 
 def whole_series(

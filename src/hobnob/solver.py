@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from hobnob.algorithm import Algorithm
-from hobnob.errors import CheckpointError, DivergenceError, ProblemError, SettingError
+from hobnob.errors import CheckpointError, ProblemError, SettingError
 from hobnob.interrupt import Interrupt
 from hobnob.links import Failure, Links
+from hobnob.loop import Loop
 from hobnob.network import Network
-from hobnob.pooled import affordable, check_strong_convexity, curvature
+from hobnob.pooled import affordable, check_strong_convexity
 from hobnob.problem import Problem
 from hobnob.progress import Progress
 from hobnob.record.checkpoint import Checkpoint
@@ -27,7 +26,6 @@ from hobnob.result import Result
 from hobnob.runtimes.simulate import Simulate
 from hobnob.schedules import value_at
 
-_CHUNK_SECONDS = 0.25  # how long the device runs before the host looks at Ctrl-C and the clock
 _PROBES = (0, 1, 2, 10, 100, 1_000, 10_000, 100_000)  # steps at which schedules are compared
 
 
@@ -106,138 +104,12 @@ def solve(
         if saved:
             store.check(saved, identity)
             state, start, seconds = _restore(saved, state, recorder, record_every, steps)
-        loop = _Loop(run, recorder, store, identity, record_every, steps, tolerance, callback)
+        loop = Loop(run, recorder, store, identity, record_every, steps, tolerance, callback)
         if saved and (status := loop.settled(state, start, seconds)):
             return _result(loop, state, start, status, seeds)
         with Interrupt() as interrupt, Progress(steps, start, progress) as bar:
             state, step, status = loop.run(state, start, seconds, interrupt, bar)
         return _result(loop, state, step, status, seeds)
-
-
-class _Loop:
-    """Chunks of steps on the device; records, checkpoints and questions between them."""
-
-    def __init__(
-        self,
-        run: Any,
-        recorder: Recorder,
-        store: Store,
-        identity: dict[str, str],
-        record_every: int,
-        steps: int,
-        tolerance: float | None,
-        callback: Callable[[Any, Any], Any] | None,
-    ):
-        self.runner, self.recorder, self.store = run, recorder, store
-        self.identity, self.record_every, self.steps = identity, record_every, steps
-        self.tolerance, self.callback = tolerance, callback
-        self.compile_seconds = 0.0
-        self.recorded_at = run.problem.x0, run.problem.y0
-
-    def run(
-        self, state: Any, start: int, seconds: float, interrupt: Interrupt, bar: Progress
-    ) -> tuple[Any, int, str]:
-        """(state, step, status) at the end."""
-        clock = time.perf_counter()
-        self.runner.advance(state, start, start)  # no steps: only compiles
-        self.compile_seconds = time.perf_counter() - clock
-        step, chunk, status = start, 1, ""
-        if self.recorder.rows:
-            row = self.recorder.rows[-1]
-        else:
-            row = self._record(0, state, seconds)
-            status = self._verdict(state, row)
-            if status:
-                self._save(state, 0, seconds)
-        while not status:
-            stop = min(self._next_record(step), self.store.next_save(step), step + chunk)
-            clock = time.perf_counter()
-            new = self.runner.advance(state, step, stop)
-            if not (new.finite and _all_finite(new.state)):
-                self._diverged(state, step, new.step)
-            took = max(time.perf_counter() - clock, 1e-9)
-            rate = (stop - step) / took
-            state, step, seconds = new.state, stop, seconds + took
-            chunk = max(1, min(2 * chunk, int(rate * _CHUNK_SECONDS)))
-            if step == self._next_record(step - 1):
-                row = self._record(step, state, seconds)
-                status = self._verdict(state, row)
-            if step == self.steps:
-                status = status or self._status_at_end()
-            elif interrupt.requested:
-                status = status or "interrupted"
-            if status and row["step"] != step:
-                row = self._record(step, state, seconds)
-            if status or self.store.due(step):
-                self._save(state, step, seconds)
-            bar.update(step, rate, row)
-        return state, step, status
-
-    def _record(self, step: int, state: Any, seconds: float) -> dict[str, np.ndarray]:
-        problem = self.runner.problem
-        x, y = (np.asarray(v).reshape(-1, v.shape[-1]).mean(axis=0) for v in (state.x, state.y))
-        self.recorded_at = problem.x_layout.unravel(x, np), problem.y_layout.unravel(y, np)
-        return self.recorder.record(step, state, seconds)
-
-    def settled(self, state: Any, step: int, seconds: float) -> str:
-        """How a restored run had ended already, if it had."""
-        recorded = self.recorder.rows and self.recorder.rows[-1]["step"] == step
-        if step == self.steps and not recorded:
-            recorded = self.recorder.record(step, state, seconds)
-        if recorded and self._converged(self.recorder.rows[-1]):
-            return "converged"
-        return self._status_at_end() if step == self.steps else ""
-
-    def _status_at_end(self) -> str:
-        return "finished" if self.tolerance is None else "not converged"
-
-    def _converged(self, row: dict[str, np.ndarray]) -> bool:
-        return self.tolerance is not None and bool((row["gradient_norm"] <= self.tolerance).all())
-
-    def _next_record(self, step: int) -> int:
-        return min((step // self.record_every + 1) * self.record_every, self.steps)
-
-    def _verdict(self, state: Any, row: dict[str, np.ndarray]) -> str:
-        """Whether a recorded row ends the run, and how."""
-        if self._converged(row):
-            return "converged"
-        self.runner.latest = row
-        stopped = self.callback is not None and self.callback(self.runner, state)
-        return "interrupted" if stopped else ""
-
-    def _save(self, state: Any, step: int, seconds: float) -> None:
-        arrays = {name: np.asarray(value) for name, value in state._asdict().items()}
-        history = self.recorder.history()
-        self.store.save(Checkpoint(step, seconds, self.identity, arrays, history))
-
-    def _diverged(self, state: Any, start: int, stop: int) -> None:
-        """Replay the chunk step by step to find where it went wrong, and raise."""
-        step, good, new = start, state, self.runner.advance(state, start, start + 1).state
-        while _all_finite(new) and step < stop:
-            step, good = step + 1, new
-            new = self.runner.advance(good, step, step + 1).state
-        variable, agent = _first_bad(new, self.runner.many_seeds)
-        raise DivergenceError(
-            f"The run diverged at step {step + 1}: agent {agent}, variable {variable}. "
-            f"{self._clues(step)}{self.store.how_to_recover()}",
-            step=step + 1,
-            agent=agent,
-            variable=variable,
-            history=self.recorder.history(),
-        )
-
-    def _clues(self, step: int) -> str:
-        problem = self.runner.problem
-        if not affordable(problem):
-            return ""
-        # Just before the end everything is too large to tell anything: look where the last row
-        # was recorded, or else at the start.
-        largest = next(
-            at.largest
-            for at in (curvature(problem, *self.recorded_at), curvature(problem))
-            if at.largest > 0
-        )
-        return self.runner.algorithm.explain_divergence(step, largest) + " "
 
 
 def _check_kinds(problem: Any, algorithm: Any, tolerance: Any, callback: Any) -> None:
@@ -322,7 +194,7 @@ def _restore(
     return state, saved.step, saved.seconds
 
 
-def _result(loop: _Loop, state: Any, step: int, status: str, seeds: int | list[int]) -> Result:
+def _result(loop: Loop, state: Any, step: int, status: str, seeds: int | list[int]) -> Result:
     run, problem = loop.runner, loop.runner.problem
     x, y = np.asarray(state.x), np.asarray(state.y)
     message = {
@@ -356,22 +228,3 @@ def _result(loop: _Loop, state: Any, step: int, status: str, seeds: int | list[i
         message_parts=dict(run.ledger.message_parts),
         network=run.network,
     )
-
-
-@jax.jit
-def _finite_leaves(state: Any) -> jax.Array:
-    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state)]).all()
-
-
-def _all_finite(state: Any) -> bool:
-    return bool(_finite_leaves(state))
-
-
-def _first_bad(state: Any, many_seeds: bool) -> tuple[str, int]:
-    """The first variable that is not finite, and the first agent whose it is."""
-    for name, leaf in state._asdict().items():
-        bad = ~np.isfinite(np.asarray(leaf))
-        if bad.any():
-            agents = bad.reshape(*bad.shape[: 1 + many_seeds], -1).any(axis=-1)
-            return name, int(np.argmax(agents.any(axis=0) if many_seeds else agents))
-    raise AssertionError("a replay found nothing that is not finite")

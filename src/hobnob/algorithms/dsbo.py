@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from hobnob.agent import Agent
 from hobnob.algorithm import Algorithm, Scale, constant, count, fraction, positive
+from hobnob.inverse import stored_series
 from hobnob.schedules import Schedule, value_at
 
 
@@ -125,16 +126,13 @@ class DSBO(Algorithm):
         xis = agent.draw_inner("xi_i", self.terms)
         grad_x_f, grad_y_f = agent.outer_gradients(x, y, zeta)
 
+        qh = stored_series(h, v, self.smoothness)  # (7)
         W = agent.mix(state)
         return State(
-            x=agent.project(W.x - alpha * (s - u @ self._q_times(h, v))),  # (1)
+            x=agent.project(W.x - alpha * (s - u @ qh)),  # (1)
             y=W.y - gamma * agent.inner_gradient(x, y, xi),  # (2)
             s=(1 - beta) * W.s + beta * grad_x_f,  # (3)
             h=(1 - beta) * W.h + beta * grad_y_f,  # (4)
             u=(1 - beta) * W.u + beta * agent.cross(x, y, xi),  # (5)
             v=(1 - beta) * W.v + beta * agent.hessians(x, y, xis),  # (6)
         )
-
-    def _q_times(self, h: jax.Array, v: jax.Array) -> jax.Array:  # (7)
-        p, _ = jax.lax.scan(lambda p, v_i: (h + p - v_i @ p / self.smoothness, None), h, v)
-        return p / self.smoothness

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from hobnob.agent import Agent
 from hobnob.algorithm import Algorithm, Scale, constant, count, fraction, positive
 from hobnob.errors import SettingError
+from hobnob.inverse import stored_series
 from hobnob.schedules import Schedule
 
 
@@ -144,5 +145,4 @@ class FedSBO(Algorithm):
     def _inverse_times(self, h: jax.Array, v: jax.Array) -> jax.Array:
         if self.inverse == "solve":
             return jnp.linalg.solve(v.mean(axis=0), h)
-        p, _ = jax.lax.scan(lambda p, v_i: (h + p - v_i @ p / self.smoothness, None), h, v)  # (7)
-        return p / self.smoothness
+        return stored_series(h, v, self.smoothness)  # (7)

@@ -112,13 +112,14 @@ def _sections(problem: Problem, result: Result, facts: Summary) -> list[Section]
             Section("What was tuned", "One regularisation weight for each feature.", [chart])
         )
     parts = {name: float(size) for name, size in result.message_parts.items()}
+    if not parts:
+        return sections
     sections.append(
         Section(
             "What was sent",
-            "The parts of one message; every agent sends one to each of its neighbours in every "
-            "round. Messages are computed from records and can give them away: this is not a "
-            "privacy technology.",
-            [bytes_by_kind(parts, name="message", title="One message")],
+            "The parts of a step's messages; in a loop, of one round of it. Messages are computed "
+            "from records and can give them away: this is not a privacy technology.",
+            [bytes_by_kind(parts, name="message", title="What is in a message")],
         )
     )
     return sections

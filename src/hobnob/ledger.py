@@ -20,6 +20,7 @@ import numpy as np
 COLUMNS = ("samples", "gradients", "products", "matrices", "rounds", "messages", "bytes")
 
 Times = int | Callable[[Any], Any]
+ROUNDS_AT_ONCE = 4096  # at most, that live links are asked for
 
 
 class Entry(NamedTuple):
@@ -82,7 +83,7 @@ class Costs:
     """What all steps up to one have cost each agent.
 
     `units` says, for each "per" of an entry, how many there are at each agent. Where links fail,
-    `live_links(steps, paths)` says how many each agent had in those rounds: [rounds, ..., agents].
+    `live_links(steps, paths)` says how many each agent had in all those rounds: [..., agents].
     """
 
     def __init__(
@@ -110,9 +111,12 @@ class Costs:
 
     def _between(self, start: int, stop: int) -> dict[str, np.ndarray]:
         totals = self._nothing()
+        lived: dict[int, np.ndarray] = {}  # by exchange: its messages and bytes share them
         for entry in self._entries:
             if entry.per == "link" and self._live_links is not None:
-                units = self._links_that_lived(entry, start, stop)
+                if entry.site not in lived:
+                    lived[entry.site] = self._links_that_lived(entry, start, stop)
+                units = lived[entry.site]
             else:
                 times = sum(prod(entry.counts(t)) for t in range(start, stop))
                 units = times * self._units[entry.per]
@@ -128,9 +132,9 @@ class Costs:
             for loop in product(*(range(count) for count in entry.counts(t)))
         ]
         total = np.zeros_like(self._units["link"])
-        for block in batched(rounds, 4096):
+        for block in batched(rounds, ROUNDS_AT_ONCE):
             steps, paths = (np.array(part) for part in zip(*block, strict=True))
-            total = total + self._live_links(steps, paths).sum(axis=0)
+            total = total + self._live_links(steps, paths)
         return total
 
     def _nothing(self) -> dict[str, np.ndarray]:

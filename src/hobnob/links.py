@@ -31,8 +31,8 @@ class Drop:
         number = isinstance(self.probability, int | float | np.number)
         if not number or not 0 <= self.probability < 1:
             raise SettingError(
-                f"Drop({self.probability!r}): a link must be down with a probability in [0, 1). At 1 "
-                f"nobody would ever hear anybody."
+                f"Drop({self.probability!r}): a link must be down with a probability in [0, 1). "
+                f"At 1 nobody would ever hear anybody."
             )
         object.__setattr__(self, "probability", float(self.probability))
 

@@ -19,7 +19,7 @@ from hobnob import keys
 from hobnob.agent import Agent
 from hobnob.algorithm import Algorithm
 from hobnob.errors import SettingError
-from hobnob.ledger import Costs, Ledger
+from hobnob.ledger import ROUNDS_AT_ONCE, Costs, Ledger
 from hobnob.links import Links
 from hobnob.network import Network
 from hobnob.problem import Problem
@@ -132,7 +132,10 @@ class Simulation:
 
     @cached_property
     def _live_links(self) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-        """How many links each agent had in given rounds: drawn again, as the loop drew them."""
+        """How many links each agent had in given rounds: drawn again, as the loop drew them.
+
+        Compiled once, whatever the number of rounds, and holding one of them at a time.
+        """
         links = self.links
         assert links is not None
         first, second = links.ends.T
@@ -142,11 +145,22 @@ class Simulation:
             return jnp.zeros(self.network.size, jnp.int32).at[first].add(up).at[second].add(up)
 
         of_seed = jax.vmap(in_round, in_axes=(0, None, None)) if self.many_seeds else in_round
-        of_rounds = jax.jit(jax.vmap(of_seed, in_axes=(None, 0, 0)))
-        return lambda steps, paths: np.asarray(
-            of_rounds(self.world.link_keys, steps.astype(np.int32), paths.astype(np.int32)),
-            np.int64,
-        )
+
+        @jax.jit
+        def of_rounds(key: jax.Array, count: Any, steps: jax.Array, paths: jax.Array) -> jax.Array:
+            none = jnp.zeros((*key.shape, self.network.size), jnp.int32)
+            return jax.lax.fori_loop(
+                0, count, lambda i, total: total + of_seed(key, steps[i], paths[i]), none
+            )
+
+        def live(steps: np.ndarray, paths: np.ndarray) -> np.ndarray:
+            padded = np.zeros((ROUNDS_AT_ONCE, 1 + paths.shape[1]), np.int32)
+            padded[: len(steps)] = np.column_stack([steps, paths])
+            count = np.int32(len(steps))
+            found = of_rounds(self.world.link_keys, count, padded[:, 0], padded[:, 1:])
+            return np.asarray(found, np.int64)
+
+        return live
 
     def compilations(self) -> int:
         """How often the loop was compiled: once, if shapes and dtypes are stable."""

@@ -485,7 +485,9 @@ def test_divergence_because_gamma_is_too_large() -> None:
 
 def test_divergence_because_the_series_diverges() -> None:
     run = problem(x0=np.full(2, 3.0), batch_size=None)
-    algorithm = dsbo(gamma=0.01, alpha=1.0, beta=1, terms=400, smoothness=0.01)
+    algorithm = dsbo(
+        gamma=0.01, alpha=1.0, beta=1, terms=400, smoothness=0.01, strong_convexity=0.01
+    )
     with refused(hb.DivergenceError, "smoothness = 0.01 is below half of the largest curvature"):
         solve(algorithm, problem=run, steps=2000)
 
@@ -540,3 +542,45 @@ def test_exact_of_an_x_of_another_shape() -> None:
         hb.exact(problem(), np.zeros(3))
     with refused(hb.ProblemError, "structure of the problem's x0"):
         hb.exact(problem(), {"x": np.zeros(2)})
+
+
+def test_a_schedule_is_checked_in_every_step() -> None:
+    with refused(hb.SettingError, "beta = 5 at K = 3, T = 20 must be at most 1"):
+        solve(dsbo(beta=lambda step: jnp.where(step == 7, 5.0, 0.1)), steps=20)
+
+
+def test_a_schedule_that_asks_in_python_is_told_what_to_use() -> None:
+    with refused(hb.SettingError, "alpha: ", "Use jnp.where(step < 5, 0.1, 0.01)"):
+        solve(dsbo(alpha=lambda step: 0.1 if step < 5 else 0.01), steps=20)
+
+
+def test_a_schedule_that_fails_is_named() -> None:
+    with refused(hb.SettingError, "gamma: division by zero"):
+        solve(dsbo(gamma=lambda step: 1 / 0), steps=20)
+
+
+def test_constants_that_contradict_each_other() -> None:
+    with refused(hb.SettingError, "strong_convexity = 20 is above smoothness = 9"):
+        dsbo(strong_convexity=20.0, smoothness=9.0)
+
+
+def test_no_steps_at_all() -> None:
+    with refused(hb.SettingError, "steps = None must be a whole number"):
+        solve(dsbo(), steps=None)
+
+
+def test_half_precision() -> None:
+    with refused(hb.ProblemError, "x0 is float16: runs are in float32 or float64"):
+        problem(x0=np.zeros(2, np.float16))
+
+
+def test_a_loss_that_is_not_a_number_at_the_start() -> None:
+    with refused(hb.ProblemError, "The outer loss at the starting point is nan"):
+        nowhere = problem(outer=lambda x, y, batch: jnp.log(-1 - jnp.sum(y**2)))
+        solve(dsbo(), problem=nowhere, metrics="all")
+
+
+def test_links_cannot_fail_where_a_server_speaks() -> None:
+    fed = hb.FedSBO.suggest(hb.Scale(3.0, 0.5))
+    with refused(hb.SettingError, "FedSBO speaks through a server"):
+        solve(fed, links=hb.Drop(0.1))

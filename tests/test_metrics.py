@@ -325,3 +325,23 @@ def test_user_metrics_that_cannot_be_a_column(chosen, message, seed):
     state = random_state(() if seed == 0 else (2,))
     with pytest.raises(hb.SettingError, match=message):
         measured(simulated(None), state, chosen, seed)
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 1e3), ("float64", 1e6)])
+def test_large_numbers_do_not_make_the_exact_metrics_nan(dtype, size):
+    """What Newton's method leaves over is judged by the size of what cancels."""
+    rng = np.random.default_rng(0)
+    shards = [(size * rng.normal(size=(9, 3))).astype(dtype) for _ in range(3)]
+
+    def outer(x, y, batch):
+        return jnp.mean(jnp.sum((batch - y) ** 2, axis=1)) / 2
+
+    def inner(x, y, batch):
+        return outer(x, y, batch) + jnp.sum(jnp.exp(x) * y**2) / 2
+
+    start = np.zeros(3, dtype)
+    problem = hb.Problem(outer, inner, start, start, shards, shards)
+    dsbo = hb.DSBO(alpha=1e-20, beta=0.1, gamma=0.1, terms=3, smoothness=3.0, strong_convexity=1.0)
+    history = hb.solve(problem, hb.ring(3), dsbo, steps=3).history
+    assert np.isfinite(history["objective"]).all()
+    assert np.isfinite(history["gradient_norm"]).all()

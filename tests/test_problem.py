@@ -215,3 +215,16 @@ def test_without_bounds_nothing_is_projected() -> None:
 
 def test_what_it_says_of_itself() -> None:
     assert repr(build()) == "Problem('problem': 2 agents, d_x = 2, d_y = 3, float64)"
+
+
+def test_a_list_of_numbers_is_a_vector() -> None:
+    shards = [np.ones((4, 3)), np.ones((5, 3))]
+
+    def loss(x: Any, y: Any, batch: Any) -> Any:
+        return jnp.mean(jnp.sum((batch * (y - x)) ** 2, axis=1)) + jnp.sum((y - 1) ** 2)
+
+    problem = hb.Problem(loss, loss, [0, 0, 0], [0.0, 1.0, 2.0], shards, shards)
+    assert problem.x0.shape == (3,)
+    assert problem.x0.dtype == np.float64
+    np.testing.assert_array_equal(problem.y0, [0.0, 1.0, 2.0])
+    assert hb.exact(problem, [1, 1, 1]).value == hb.exact(problem, np.ones(3)).value

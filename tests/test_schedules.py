@@ -132,3 +132,15 @@ def test_the_number_of_terms_keeps_its_promise(steps: int, kappa: float) -> None
 def test_the_number_of_terms_of_an_impossible_problem(mu: float) -> None:
     with pytest.raises(hb.SettingError, match=f"strong_convexity = {mu} must be above 0 and at"):
         schedules.neumann_terms(100, smoothness=10, strong_convexity=mu)
+
+
+def test_schedules_of_optax_may_touch_zero() -> None:
+    problem = hb.problems.get("quadratic")(agents=3)
+    for schedule in (
+        optax.warmup_cosine_decay_schedule(0.0, 0.01, 3, 12),
+        optax.cosine_decay_schedule(0.01, 10),
+    ):
+        dsbo = hb.DSBO(
+            alpha=schedule, beta=0.1, gamma=0.05, terms=3, smoothness=20.0, strong_convexity=1.0
+        )
+        assert hb.solve(problem, hb.ring(3), dsbo, steps=12, metrics=None).status == "finished"

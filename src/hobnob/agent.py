@@ -89,10 +89,10 @@ class Agent:
     def zeros(self, *shape: int) -> jax.Array:
         return jnp.zeros(shape, self._problem.dtype)
 
-    def rates(self, *schedules: Schedule) -> tuple[jax.Array, ...]:
-        """The step sizes of this step."""
-        dtype = self._problem.dtype
-        return tuple(jnp.asarray(value_at(s, self.step), dtype) for s in schedules)
+    def rates(self, *schedules: Schedule, at: Any = None) -> tuple[jax.Array, ...]:
+        """The step sizes of this step; or those at another count, such as a loop's."""
+        when = self.step if at is None else at
+        return tuple(jnp.asarray(value_at(s, when), self._problem.dtype) for s in schedules)
 
     # --- what it draws -------------------------------------------------------------------------
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, fields, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
+import numpy as np
+
 from hobnob.errors import SettingError
-from hobnob.schedules import bound, value_at
+from hobnob.schedules import all_values, bound
 
 if TYPE_CHECKING:
     from hobnob.agent import Agent
@@ -39,8 +41,8 @@ class Range(NamedTuple):
 
 
 def positive() -> Any:
-    """A step size above 0: a number or a schedule."""
-    return field(metadata={"range": Range(0, open_below=True)})
+    """A step size above 0: a number, or a schedule that may touch 0."""
+    return field(metadata={"range": Range(0, open_below=True), "may_vanish": True})
 
 
 def constant() -> Any:
@@ -91,9 +93,14 @@ class Algorithm:
         """Constant step sizes that are safe for a problem of this curvature."""
         raise NotImplementedError
 
-    def check_fits(self, problem: Any, network: Any) -> None:
-        """Refuse a problem or a network that the algorithm is not for."""
+    def check_fits(self, problem: Any, network: Any, links: Any = None) -> None:
+        """Refuse a problem, a network or failures that the algorithm is not for."""
         name = type(self).__name__
+        if self.server and links is not None:
+            raise SettingError(
+                f"{name} speaks through a server, not over the network's links, so links can't "
+                f"fail. Use a method for gossip, such as DSBO."
+            )
         if self.single_agent and network.size != 1:
             raise SettingError(
                 f"{name} is a method for one agent, and the network has {network.size}. Put the "
@@ -117,13 +124,22 @@ class Algorithm:
             if metadata.get("whole"):  # 20.0, as np.ceil gives it, counts matrices as well as 20
                 number: Any = value
                 object.__setattr__(self, name, int(number))
+        known = dict(self._settings())
+        if known.get("strong_convexity", 0) > known.get("smoothness", float("inf")):
+            raise SettingError(
+                f"strong_convexity = {known['strong_convexity']:g} is above smoothness = "
+                f"{known['smoothness']:g}: the smallest curvature can't be above the largest."
+            )
 
     def bind(self, agents: int, steps: int) -> Self:
         """The same algorithm with K and T known to its schedules, and their values checked."""
         changes = {name: bound(v, agents, steps) for name, v in self._settings() if callable(v)}
         for name, schedule in changes.items():
-            for step in sorted({0, steps // 2, max(steps - 1, 0)}):
-                self._check(name, value_at(schedule, step), schedule, (agents, steps))
+            values = self._values(name, schedule, (agents, steps))
+            if self._metadata(name).get("may_vanish"):
+                values = values[values != 0]  # a warm-up or a decay may touch 0
+            for value in (values.min(), values.max()) if values.size else ():
+                self._check(name, value, schedule, (agents, steps))
         return replace(self, **changes) if changes else self
 
     def describe(self) -> dict[str, str]:
@@ -145,8 +161,7 @@ class Algorithm:
             return
         where = f" at K = {size[0]}, T = {size[1]}" if size else ""
         whole, allowed = metadata.get("whole"), metadata["range"]
-        single = getattr(value, "ndim", 0) == 0 and not isinstance(value, bool)
-        if not single or not hasattr(value, "__float__"):
+        if not _is_number(value):
             kind = "a number" if metadata.get("fixed") else "a number or a callable step -> number"
             kind = "a whole number" if whole else kind
             raise SettingError(f"{name} = {value!r}{where} must be {kind}.")
@@ -160,8 +175,24 @@ class Algorithm:
             advice = f" {advise(allowed.most)}" if advise else ""
             raise SettingError(f"{name} = {number:.3g}{where} {complaint}.{advice}")
 
+    def _values(self, name: str, schedule: Any, size: tuple[int, int]) -> np.ndarray:
+        """All the values of a schedule, once the first has shown to be a number."""
+        try:
+            first = schedule(0)
+            if _is_number(first):
+                return all_values(schedule, size[1])
+        except Exception as error:
+            raise SettingError(f"{name}: {error or type(error).__name__}") from error
+        self._check(name, first, schedule, size)
+        raise AssertionError("what is not a number is refused")
+
     def _metadata(self, name: str) -> Mapping[str, Any]:
         return type(self).__dataclass_fields__[name].metadata
+
+
+def _is_number(value: Any) -> bool:
+    single = getattr(value, "ndim", 0) == 0 and not isinstance(value, bool)
+    return single and hasattr(value, "__float__")
 
 
 def _in_words(value: Any) -> str:

@@ -110,8 +110,9 @@ class Links:
     """All the failures of a run."""
 
     def __init__(self, failures: Failure | Sequence[Failure], network: Network, steps: int):
-        several = isinstance(failures, Sequence) and not isinstance(failures, str)
-        self.failures = (*failures,) if several else (failures,)
+        given: Any = failures
+        several = isinstance(given, Sequence) and not isinstance(given, str)
+        self.failures: tuple[Any, ...] = (*given,) if several else (given,)
         for failure in self.failures:
             if not isinstance(failure, Drop | Cut | Silent):
                 raise SettingError(f"links: {failure!r} must be a Drop, a Cut or a Silent.")

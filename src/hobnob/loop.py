@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hobnob.errors import DivergenceError
+from hobnob.errors import DivergenceError, ProblemError
 from hobnob.interrupt import Interrupt
 from hobnob.pooled import affordable, curvature
 from hobnob.progress import Progress
@@ -53,6 +53,7 @@ class Loop:
             row = self.recorder.rows[-1]
         else:
             row = self._record(0, state, seconds)
+            self._check_losses(row)
             status = self._verdict(state, row)
             if status:
                 self._save(state, 0, seconds)
@@ -79,6 +80,14 @@ class Loop:
                 self._save(state, step, seconds)
             bar.update(step, rate, row)
         return state, step, status
+
+    def _check_losses(self, row: dict[str, np.ndarray]) -> None:
+        for name in ("outer_loss", "inner_loss"):
+            if name in row and not np.isfinite(row[name]).all():
+                raise ProblemError(
+                    f"The {name.replace('_', ' ')} at the starting point is {row[name]}: nothing "
+                    f"that is measured would be a number. Start where it is finite."
+                )
 
     def _record(self, step: int, state: Any, seconds: float) -> dict[str, np.ndarray]:
         problem = self.runner.problem

@@ -20,7 +20,7 @@ import numpy as np
 import scipy.optimize
 
 from hobnob.errors import ProblemError
-from hobnob.problem import Problem
+from hobnob.problem import Problem, as_tree
 
 DENSE = 1000  # inner variables
 _NEWTON_STEPS = 100
@@ -132,9 +132,13 @@ def affordable(problem: Problem) -> bool:
 def solve_inner(
     outer: PooledLoss, inner: PooledLoss, x: jax.Array, y: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """(F(x), grad F(x), y*(x), |grad_y g| left over), from a first guess y. Can be traced."""
+    """(F(x), grad F(x), y*(x), |grad_y g| left over), from a first guess y. Can be traced.
+
+    What is left over is relative to |H y|, the size of the terms that cancel in the gradient.
+    """
     gradient = jax.grad(inner, argnums=1)
     y, left = _newton(lambda y: inner(x, y), y)
+    left = left / jnp.maximum(1, jnp.linalg.norm(jax.jvp(lambda y: gradient(x, y), (y,), (y,))[1]))
     value, (fx, fy) = jax.value_and_grad(outer, argnums=(0, 1))(x, y)
     z = _solve_hessian(lambda y: gradient(x, y), y, fy)
     _, pull = jax.vjp(lambda x: gradient(x, y), x)
@@ -270,6 +274,7 @@ def _explain_flatness(problem: Problem, x: np.ndarray) -> None:
 
 
 def _flat(problem: Problem, x: Any) -> np.ndarray:
+    x = as_tree(x)
     if jax.tree.structure(x) != problem.x_layout.structure:
         raise ProblemError("x must have the structure of the problem's x0.")
     flat = problem.x_layout.ravel(jax.tree.map(np.asarray, x)).astype(np.float64)

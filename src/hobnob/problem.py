@@ -64,6 +64,7 @@ class Problem:
         self.outer, self.inner = outer, inner
         self.name, self.labels = name, labels
         self.readout, self.objective_name = readout, objective_name
+        x0, y0 = as_tree(x0), as_tree(y0)
         self.dtype = np.result_type(_precision(x0, "x0"), _precision(y0, "y0"))
         self.x0, self.y0 = _start(x0, "x0", self.dtype), _start(y0, "y0", self.dtype)
         self.x_layout, self.y_layout = Layout(self.x0), Layout(self.y0)
@@ -278,11 +279,20 @@ class Problem:
         return digest.hexdigest()
 
 
+def as_tree(value: Any) -> Any:
+    """A list of plain numbers is meant as a vector; as a pytree it would be so many scalars."""
+    plain = isinstance(value, list | tuple) and all(isinstance(v, int | float) for v in value)
+    return np.asarray(value, float) if plain and value else value
+
+
 def _precision(tree: Any, name: str) -> np.dtype:
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
     if sum(leaf.size for leaf in leaves) == 0:
         raise ProblemError(f"{name} holds no numbers: there is nothing to optimise.")
     floating = [leaf.dtype for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    for dtype in floating:
+        if dtype not in (np.float32, np.float64):
+            raise ProblemError(f"{name} is {dtype}: runs are in float32 or float64. Convert it.")
     return np.result_type(*floating) if floating else np.dtype(np.float64)
 
 

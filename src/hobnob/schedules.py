@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import ceil, log
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -102,6 +103,29 @@ def neumann_terms(steps: int, smoothness: float, strong_convexity: float) -> int
     if strong_convexity == smoothness:
         return 1
     return 3 * ceil(log(max(steps, 2)) / -log(1 - strong_convexity / smoothness))
+
+
+def all_values(schedule: Callable[[Any], Any], steps: int) -> np.ndarray:
+    """What a schedule gives in each of so many steps: it runs inside a compiled loop, so traced."""
+    try:
+        values = np.asarray(jax.vmap(schedule)(jnp.arange(steps, dtype=jnp.int32)), float)
+    except jax.errors.ConcretizationTypeError as error:
+        raise SettingError(
+            f"The schedule {schedule} asks in Python for the value of its step, which is not known "
+            f"while the loop is compiled. Use jnp.where(step < 5, 0.1, 0.01) and the like."
+        ) from error
+    except SettingError:
+        raise
+    except Exception as error:
+        raise SettingError(
+            f"The schedule {schedule} failed: {type(error).__name__}: {error}"
+        ) from error
+    if values.shape != (steps,):
+        raise SettingError(
+            f"The schedule {schedule} must return one number a step, not an array of shape "
+            f"{values.shape[1:]}."
+        )
+    return values
 
 
 def value_at(schedule: Schedule, step: Any) -> Any:

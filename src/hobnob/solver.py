@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,7 @@ from hobnob.record.recorder import Metrics, Recorder
 from hobnob.record.store import TUNABLE, Resume, Store
 from hobnob.result import Result
 from hobnob.runtimes.simulate import Simulate
-from hobnob.schedules import value_at
-
-_PROBES = (0, 1, 2, 10, 100, 1_000, 10_000, 100_000)  # steps at which schedules are compared
+from hobnob.schedules import all_values
 
 
 def solve(
@@ -78,10 +77,10 @@ def solve(
     _check_kinds(problem, algorithm, tolerance, callback)
     network = network if isinstance(network, Network) else Network(network)
     _check_sizes(problem, network, steps, record_every)
-    algorithm.check_fits(problem, network)
+    algorithm.check_fits(problem, network, links)
     seeds = _checked_seeds(seed)
-    algorithm = algorithm.bind(network.size, steps)
     with problem.precision():
+        algorithm = algorithm.bind(network.size, steps)
         if affordable(problem):
             check_strong_convexity(problem)
         failures = Links(links, network, steps) if links is not None else None
@@ -98,11 +97,14 @@ def solve(
         if record_every is None:
             # A resumed run that does not say keeps the rhythm that it had.
             record_every = int(saved.identity["record_every"]) if saved else max(1, steps // 100)
-        identity = _identity(run, seeds, record_every, recorder)
+        identity = _identity(run, seeds, record_every, recorder, steps)
         state = run.initial_state()
         start, seconds = 0, 0.0
         if saved:
-            store.check(saved, identity)
+            # Schedules are compared over the steps that the saved run was to have.
+            horizon = int(saved.identity["horizon"])
+            then = _identity(run, seeds, record_every, recorder, horizon)
+            store.check(saved, then)
             state, start, seconds = _restore(saved, state, recorder, record_every, steps)
         loop = Loop(run, recorder, store, identity, record_every, steps, tolerance, callback)
         if saved and (status := loop.settled(state, start, seconds)):
@@ -135,10 +137,15 @@ def _check_sizes(problem: Problem, network: Network, steps: int, record_every: i
             f"{network.size}: {few} shards. Every agent needs exactly one of outer_data and one of "
             f"inner_data."
         )
-    for name, value in (("steps", steps), ("record_every", record_every)):
-        whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-        if value is not None and (not whole or value < 1):
-            raise SettingError(f"{name} = {value!r} must be a whole number of at least 1.")
+    _check_whole("steps", steps)
+    if record_every is not None:
+        _check_whole("record_every", record_every)
+
+
+def _check_whole(name: str, value: Any) -> None:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or int(value) < 1:
+        raise SettingError(f"{name} = {value!r} must be a whole number of at least 1.")
 
 
 def _checked_seeds(seed: Any) -> int | list[int]:
@@ -153,25 +160,26 @@ def _checked_seeds(seed: Any) -> int | list[int]:
 
 
 def _identity(
-    run: Any, seeds: int | list[int], record_every: int, recorder: Recorder
+    run: Any, seeds: int | list[int], record_every: int, recorder: Recorder, horizon: int
 ) -> dict[str, str]:
     """Which run this is, part by part: what a checkpoint must agree with."""
+
+    def described(value: Any) -> str:
+        if not callable(value):
+            return str(value)
+        return sha256(all_values(value, horizon).tobytes()).hexdigest()
+
     algorithm = run.algorithm
-    settings = {
-        TUNABLE + name: str(
-            [float(value_at(value, step)) for step in _PROBES] if callable(value) else value
-        )
-        for name, value in vars(algorithm).items()
-    }
     return {
         **run.problem.fingerprint,
         "network": run.network.fingerprint(),
         "links": str(run.links or "none fails"),
         "algorithm": type(algorithm).__name__,
-        **settings,
+        **{TUNABLE + name: described(value) for name, value in vars(algorithm).items()},
         "seed": str(seeds),
         "record_every": str(record_every),
         "metrics": ", ".join(recorder.names),
+        "horizon": str(horizon),
     }
 
 

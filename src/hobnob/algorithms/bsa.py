@@ -10,7 +10,7 @@ import jax
 from hobnob.agent import Agent
 from hobnob.algorithm import Algorithm, Scale, constant, count, positive
 from hobnob.inverse import random_term
-from hobnob.schedules import Schedule, value_at
+from hobnob.schedules import Schedule
 
 
 class State(NamedTuple):
@@ -71,7 +71,8 @@ class BSA(Algorithm):
         (alpha,) = agent.rates(self.alpha)
 
         def descend(agent: Agent, i: Any, y: jax.Array) -> jax.Array:
-            return y - value_at(self.eta, i) * agent.inner_gradient(x, y, agent.draw_inner("inner"))
+            (eta,) = agent.rates(self.eta, at=i)
+            return y - eta * agent.inner_gradient(x, y, agent.draw_inner("inner"))
 
         y = agent.repeat(lambda step: step + 1, descend, y)  # (1)
         grad_x_f, grad_y_f = agent.outer_gradients(x, y, agent.draw_outer("zeta"))

@@ -10,7 +10,7 @@ import jax
 from hobnob.agent import Agent
 from hobnob.algorithm import Algorithm, Scale, constant, count, positive
 from hobnob.inverse import whole_series
-from hobnob.schedules import Schedule, value_at
+from hobnob.schedules import Schedule
 
 
 class State(NamedTuple):
@@ -76,8 +76,8 @@ class DBSA(Algorithm):
         (alpha,) = agent.rates(self.alpha)
 
         def descend(agent: Agent, i: Any, y: jax.Array) -> jax.Array:
-            xi = agent.draw_inner("inner")
-            return agent.mix(y) - value_at(self.eta, i) * agent.inner_gradient(x, y, xi)
+            (eta,) = agent.rates(self.eta, at=i)
+            return agent.mix(y) - eta * agent.inner_gradient(x, y, agent.draw_inner("inner"))
 
         y = agent.repeat(_rising, descend, y)  # (1)
         grad_x_f, grad_y_f = agent.outer_gradients(x, y, agent.draw_outer("zeta"))

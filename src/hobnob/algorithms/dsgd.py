@@ -9,7 +9,7 @@ import jax
 
 from hobnob.agent import Agent
 from hobnob.algorithm import Algorithm, Scale, fraction, positive
-from hobnob.schedules import InverseRule, Schedule, value_at
+from hobnob.schedules import InverseRule, Schedule
 
 
 class State(NamedTuple):
@@ -70,7 +70,7 @@ class DSGD(Algorithm):
 
         def average(agent: Agent, i: Any, y: jax.Array) -> jax.Array:
             value, _ = agent.mapping(x, agent.draw_inner("inner"))
-            eta = value_at(self.eta, i)
+            (eta,) = agent.rates(self.eta, at=i)
             return (1 - eta) * agent.mix(y) + eta * value
 
         y = agent.repeat(_rising, average, agent.zeros(agent.dim_y))  # (1)

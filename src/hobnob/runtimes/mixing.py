@@ -13,19 +13,21 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.sparse import csr_array
 
-_WIDEST_TABLE = 16  # entries a row: the sum over them is unrolled
+_NARROW_TABLE, _WIDEST_TABLE = 16, 64  # entries a row: the sum over them is unrolled
 _LARGEST_DENSE = 512  # agents
 
 
 def mixing_tables(W: csr_array, dtype: Any) -> dict[str, jax.Array]:
     """W as the arrays that `mixed` multiplies with; their names tell how.
 
-    - "table": every row padded to the longest, where rows are short;
+    - "table": every row padded to the longest, where rows are short or about equally long;
     - "dense": W itself, for few agents with many neighbours;
     - "edges": one entry an edge otherwise. A star has one long row, which padding would square.
     """
     size, lengths = len(W.indptr) - 1, np.diff(W.indptr)
-    if lengths.max() <= _WIDEST_TABLE:
+    narrow = lengths.max() <= _NARROW_TABLE
+    even = lengths.max() <= _WIDEST_TABLE and size * lengths.max() <= 2 * W.nnz
+    if narrow or (even and size > _LARGEST_DENSE):
         columns = np.tile(np.arange(size)[:, None], (1, lengths.max()))
         weights = np.zeros(columns.shape)
         row = np.repeat(np.arange(size), lengths)

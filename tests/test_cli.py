@@ -188,7 +188,7 @@ def test_divergence_says_how_to_go_on_and_going_on_works(config: Path) -> None:
     ("change", "message"),
     [
         ('name = "ring"|name = "rong"', "There is no network 'rong'. There are: complete"),
-        ('name = "dsbo"|name = "dsbq"', "There is no algorithm 'dsbq'. There are: dsbo"),
+        ('name = "dsbo"|name = "dsbq"', "There is no algorithm 'dsbq'. There are: alset"),
         ("noise = 0.1|nois = 0.1", "[problem] quadratic: there is no option 'nois'"),
         ("alpha = 0.05|", "[algorithm] dsbo needs alpha"),
         ("smoothness = 20.0|", "the curvature of the inner problem lies between"),

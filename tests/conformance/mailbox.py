@@ -32,7 +32,7 @@ class Mailboxes:
         self.bytes = np.zeros(network.size, int)
         self._boxes: dict[tuple[int, int, int], Any] = {}
         self._rounds: dict[int, int] = defaultdict(int)
-        self._delivered = threading.Barrier(network.size, timeout=60)
+        self._delivered = threading.Barrier(network.size, timeout=600)
 
     def round(self, k: int, tree: Any, to: list[int], combine: Any) -> Any:
         """Post the same parcel to several boxes, wait for everybody, and open one's own."""

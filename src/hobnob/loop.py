@@ -122,6 +122,8 @@ class Loop:
         return "interrupted" if stopped else ""
 
     def _save(self, state: Any, step: int, seconds: float) -> None:
+        if not self.store.keeps:
+            return
         arrays = {name: np.asarray(value) for name, value in state._asdict().items()}
         history = self.recorder.history()
         self.store.save(Checkpoint(step, seconds, self.identity, arrays, history))

@@ -97,7 +97,8 @@ def solve(
         if record_every is None:
             # A resumed run that does not say keeps the rhythm that it had.
             record_every = int(saved.identity["record_every"]) if saved else max(1, steps // 100)
-        identity = _identity(run, seeds, record_every, recorder, steps)
+        # It reads all data, so only where a checkpoint will need it.
+        identity = _identity(run, seeds, record_every, recorder, steps) if store.keeps else {}
         state = run.initial_state()
         start, seconds = 0, 0.0
         if saved:

@@ -36,6 +36,11 @@ class Store:
         self._last_time = time.monotonic()
         self._last_step: int | None = None
 
+    @property
+    def keeps(self) -> bool:
+        """Whether anything is saved at all."""
+        return self._folder is not None
+
     def find(self) -> Checkpoint | None:
         """The checkpoint to resume from. One that a new run would overwrite is put aside."""
         if self._folder is None:

@@ -7,7 +7,7 @@ axis. The only thing that crosses rows is `Agent.mix`: under `vmap` it becomes W
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +23,7 @@ from hobnob.ledger import ROUNDS_AT_ONCE, Costs, Ledger
 from hobnob.links import Links
 from hobnob.network import Network
 from hobnob.problem import Problem
+from hobnob.runtimes.dsbo_kernel import kernel_for
 from hobnob.runtimes.mixing import failing_tables, mixed, mixing_tables, without
 
 _FIRST = np.int32(0)  # of the type that steps have in the loop, for states that keep one
@@ -87,10 +88,11 @@ class Simulation:
             failing_tables(tables, network.sparse, links.ends) if links else {},
         )
         self.latest: dict[str, np.ndarray] = {}
+        self._kernel = kernel_for(problem, network, algorithm, links, each.size)
         self._advance = jax.jit(self._loop)
 
     def initial_state(self) -> Any:
-        state = jax.jit(lambda world: self._lift(self.algorithm.init, world, _FIRST, Ledger()))(
+        state = jax.jit(lambda world: self._lift(world, _FIRST, Ledger(), self.algorithm.init))(
             self.world
         )
         after = jax.eval_shape(self._step, self.world, state, _FIRST)
@@ -112,7 +114,7 @@ class Simulation:
         """The entries of one step, found by tracing it."""
         ledger = Ledger()
         state = jax.eval_shape(
-            lambda world: self._lift(self.algorithm.init, world, _FIRST, Ledger()), self.world
+            lambda world: self._lift(world, _FIRST, Ledger(), self.algorithm.init), self.world
         )
         jax.eval_shape(
             lambda world, state: self._step(world, state, _FIRST, ledger), self.world, state
@@ -171,19 +173,26 @@ class Simulation:
             step, _, finite = carry
             return (step < stop) & finite
 
+        kernel = self._kernel
+
         def body(carry: Any) -> Any:
             step, state, _ = carry
-            state = self._step(world, state, step)
+            if kernel is None:
+                state = self._step(world, state, step)
+            else:
+                state = kernel.step(partial(self._lift, world, step, Ledger()), state)
             # x and y are small, and whatever else stops being finite reaches x within a step.
             return step + 1, state, jnp.isfinite(state.x).all() & jnp.isfinite(state.y).all()
 
-        return jax.lax.while_loop(go_on, body, (start, state, jnp.array(True)))
+        state = kernel.packed(state) if kernel else state
+        step, state, finite = jax.lax.while_loop(go_on, body, (start, state, jnp.array(True)))
+        return step, kernel.unpacked(state) if kernel else state, finite
 
     def _step(self, world: World, state: Any, step: Any, ledger: Ledger | None = None) -> Any:
-        return self._lift(self.algorithm.step, world, step, ledger or Ledger(), state)
+        return self._lift(world, step, ledger or Ledger(), self.algorithm.step, state)
 
     def _lift(
-        self, act: Callable[..., Any], world: World, step: Any, ledger: Ledger, *state: Any
+        self, world: World, step: Any, ledger: Ledger, act: Callable[..., Any], *state: Any
     ) -> Any:
         """`act(agent, *state)` for every agent of every seed."""
 

@@ -1,0 +1,84 @@
+"""The kernel of DSBO gives the numbers of `DSBO.step`, wherever it is used and wherever it is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+import pytest
+
+import hobnob as hb
+from hobnob.algorithm import Scale
+from hobnob.links import Drop, Links, Silent
+from hobnob.problems.quadratic import quadratic
+from hobnob.runtimes.factored import factored_hessians
+from hobnob.runtimes.simulate import Simulation
+from tests.reference.world import logistic_problem
+
+RAGGED = [5, 2, 9, 3, 4, 7]
+IRREGULAR = hb.Network(nx.Graph([(0, 1), (0, 2), (0, 3), (1, 2), (3, 4), (4, 5)]))
+DSBO = replace(hb.DSBO.suggest(Scale(3.0, 0.5)), terms=7)
+
+
+def both(
+    problem: hb.Problem,
+    network: hb.Network = IRREGULAR,
+    dsbo: hb.DSBO = DSBO,
+    seed: Any = 0,
+    links: Any = None,
+    steps: int = 30,
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """All variables, with the kernel and without it."""
+    ends = []
+    with problem.precision():
+        failures = Links(links, network, steps) if links else None
+        for plain in (False, True):
+            run = Simulation(problem, network, dsbo.bind(network.size, steps), seed, failures)
+            assert run._kernel is not None, "this would compare the plain path with itself"
+            if plain:
+                run._kernel = None
+            state = run.initial_state()
+            for a, b in ((0, 1), (1, 10), (10, steps)):
+                state = run.advance(state, a, b).state
+            ends.append({name: np.asarray(value) for name, value in state._asdict().items()})
+    return ends[0], ends[1]
+
+
+def assert_equal(ends: Any, tolerance: float = 1e-12) -> None:
+    fast, plain = ends
+    assert fast.keys() == plain.keys()
+    for name, value in plain.items():
+        assert fast[name].shape == value.shape
+        assert fast[name].dtype == value.dtype
+        assert np.abs(fast[name] - value).max() <= tolerance * max(1, np.abs(value).max()), name
+    assert np.abs(plain["v"] - plain["v"].flat[0]).max() > 1e-3, "v does not move"
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "lengths"),
+    [(1, RAGGED), (3, [4] * 6), (None, [4] * 6), (None, RAGGED)],
+    ids=["one", "three", "whole shards", "whole ragged shards"],
+)
+def test_batches_and_shards(batch_size: int | None, lengths: list[int]) -> None:
+    assert_equal(both(logistic_problem(lengths, batch_size)))
+
+
+@pytest.mark.parametrize(
+    ("network", "links", "seed"),
+    [
+        (hb.ring(6), None, 3),
+        (hb.ring(6), Drop(0.4), [3, 4, 5]),
+        (hb.ring(2), None, [3, 4]),
+        (hb.star(6), None, [3, 4]),
+        (hb.star(6), [Drop(0.2), Silent(1, 3, 9)], [3, 4]),
+        (IRREGULAR, Drop(0.4), 3),
+    ],
+    ids=["ring", "failing ring", "pairs", "stars", "failing stars", "failing irregular"],
+)
+def test_networks_links_and_seeds(network: hb.Network, links: Any, seed: Any) -> None:
+    problem = logistic_problem(RAGGED[: network.size], 1)
+    assert_equal(both(problem, network, seed=seed, links=links))

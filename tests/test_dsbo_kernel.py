@@ -1,8 +1,8 @@
-"""The kernel of DSBO gives the numbers of `DSBO.step`, wherever it is used and wherever it is not."""
+"""The kernel of DSBO gives the numbers of `DSBO.step`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -14,7 +14,6 @@ import pytest
 import hobnob as hb
 from hobnob.algorithm import Scale
 from hobnob.links import Drop, Links, Silent
-from hobnob.problems.quadratic import quadratic
 from hobnob.runtimes.factored import factored_hessians
 from hobnob.runtimes.simulate import Simulation
 from tests.reference.world import logistic_problem
@@ -82,3 +81,58 @@ def test_batches_and_shards(batch_size: int | None, lengths: list[int]) -> None:
 def test_networks_links_and_seeds(network: hb.Network, links: Any, seed: Any) -> None:
     problem = logistic_problem(RAGGED[: network.size], 1)
     assert_equal(both(problem, network, seed=seed, links=links))
+
+
+def test_other_losses_other_precision_and_bounds() -> None:
+    """A loss in which y and the records are entangled, in float32, with x at its bounds."""
+    rng = np.random.default_rng(0)
+    shards = [rng.normal(size=(n, 3)).astype(np.float32) for n in RAGGED]
+
+    def inner(x: Any, y: Any, batch: Any) -> Any:
+        return jnp.mean(jnp.log(jnp.sum(jnp.exp(y - batch), axis=1))) + jnp.sum((y - x) ** 2)
+
+    start = np.zeros(3, np.float32)
+    problem = hb.Problem(inner, inner, start, start, shards, shards, 2, x_bounds=(-0.01, 0.01))
+    ends = both(problem)
+    assert ends[0]["v"].dtype == np.float32
+    assert (np.abs(ends[0]["x"]) <= np.float32(0.01)).all()
+    assert_equal(ends, 1e-5)
+
+
+def test_only_dsbo_itself_with_a_narrow_y_has_a_kernel() -> None:
+    class Other(hb.DSBO):
+        pass
+
+    problem = logistic_problem(RAGGED, 1)
+    with problem.precision():
+        assert Simulation(problem, IRREGULAR, DSBO, 0)._kernel is not None
+        assert Simulation(problem, IRREGULAR, Other(**vars(DSBO)), 0)._kernel is None
+
+
+def margin_loss(y: Any, batch: Any) -> Any:
+    return jnp.mean(jax.nn.softplus(batch["a"] @ y)) - jnp.cos(batch["a"][0] @ y)
+
+
+LOSSES = {
+    "margins": (margin_loss, True),
+    "margins and a penalty": (lambda y, b: margin_loss(y, b) - jnp.sum(jnp.sin(y)), True),
+    "jitted": (jax.jit(lambda y, b: -margin_loss(2 * y, b) + y @ y), True),
+    "penalty alone": (lambda y, b: jnp.sum(y**4), True),
+    "division by y": (lambda y, b: jnp.sum(b["a"][0, 0] / (3 + y)), False),
+    "margins times y": (lambda y, b: margin_loss(y, b) * jnp.sum(y**2), False),
+    "all of y at each record": (lambda y, b: jnp.sum(jnp.exp(y - b["a"][0])), False),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_factors_are_claimed_only_where_they_are_right(name: str) -> None:
+    loss, low_rank = LOSSES[name]
+    rng = np.random.default_rng(1)
+    y = jnp.asarray(rng.normal(size=6), jnp.float32)
+    batches = {"a": jnp.asarray(rng.normal(size=(5, 2, 6)), jnp.float32)}
+    found = factored_hessians(loss, y, batches)
+    assert (found is not None) == low_rank
+    if found is not None:
+        H = jnp.einsum("brd,bre->bde", found.left, found.right) + found.shared
+        expected = jax.vmap(jax.hessian(loss), (None, 0))(y, batches)
+        np.testing.assert_allclose(H, expected, rtol=0, atol=2e-5)

@@ -70,8 +70,16 @@ class DSBOKernel:
         v = state.v[:, self._place]
         return state._replace(v=jnp.moveaxis(v, (0, 1, 2), (-3, -2, -1)))
 
-    def step(self, lift: Lift, state: State) -> State:
-        """One iteration of a packed state."""
+    def draws(self, agent: Agent) -> Any:
+        """The batches of one agent in one iteration: zeta, xi, and xi_1 .. xi_b."""
+        return (
+            agent.draw_outer("zeta"),
+            agent.draw_inner("xi"),
+            agent.draw_inner("xi_i", self._algorithm.terms),
+        )
+
+    def step(self, lift: Lift, state: State, draws: Any) -> State:
+        """One iteration of a packed state, with the draws of all agents."""
         small = state._replace(v=None)
         qh = _from_lanes(self._series(_to_lanes(state.h), state.v))
         units = None
@@ -79,21 +87,20 @@ class DSBOKernel:
             units = jnp.broadcast_to(
                 jnp.eye(len(self._W), dtype=qh.dtype), (*qh.shape[:-1], len(self._W))
             )
-        new, beta, W, H = lift(self._of_one_agent, small, qh, units)
+        new, beta, W, H = lift(self._of_one_agent, small, draws, qh, units)
         W = self._W.astype(qh.dtype) if W is None else W
         beta = beta.reshape(-1)[0]  # the same for everyone
         v = (1 - beta) * self._mixed(W, state.v) + beta * self._hessians(H)  # (6)
         return new._replace(v=v)
 
-    def _of_one_agent(self, agent: Agent, state: State, qh: jax.Array, unit: Any) -> Any:
+    def _of_one_agent(
+        self, agent: Agent, state: State, draws: Any, qh: jax.Array, unit: Any
+    ) -> Any:
         """(1) to (5), and what (6) needs: beta, the agent's row of W if links fail, and H."""
         a = self._algorithm
         x, y, s, _, u, _ = state
         alpha, beta, gamma = agent.rates(a.alpha, a.beta, a.gamma)
-
-        zeta = agent.draw_outer("zeta")
-        xi = agent.draw_inner("xi")
-        xis = agent.draw_inner("xi_i", a.terms)
+        zeta, xi, xis = draws
         grad_x_f, grad_y_f = agent.outer_gradients(x, y, zeta)
 
         W, row = agent.mix((state, unit))  # unit vectors, mixed, are the weights of this round
@@ -103,7 +110,7 @@ class DSBOKernel:
             s=(1 - beta) * W.s + beta * grad_x_f,  # (3)
             h=(1 - beta) * W.h + beta * grad_y_f,  # (4)
             u=(1 - beta) * W.u + beta * agent.cross(x, y, xi),  # (5)
-            v=None,
+            v=state.v,  # not here
         )
         H = factored_hessians(lambda y, batch: agent._inner(x, y, batch), y, xis)
         return new, beta, row, agent.hessians(x, y, xis) if H is None else H
@@ -146,8 +153,10 @@ class DSBOKernel:
                 jnp.moveaxis(H.shared[..., rows, columns], -1, 0),
             )
         )
-        margins = range(left.shape[1])
-        return sum((left[:, m, rows] * right[:, m, columns] for m in margins), shared)
+        H_upper = shared
+        for m in range(left.shape[1]):
+            H_upper = H_upper + left[:, m, rows] * right[:, m, columns]
+        return jnp.broadcast_to(H_upper, (len(left), *shared.shape))
 
     def _upper_in_lanes(self, matrices: jax.Array) -> jax.Array:
         """([seeds,] agents, b, d, d) -> (b, d (d + 1) / 2, [seeds,] agents)."""

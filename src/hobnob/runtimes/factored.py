@@ -73,7 +73,8 @@ def factored_hessians(
         A, C = jax.jacrev(of_y)(y), jax.hessian(of_margins)(of_y(y))
         return A, C @ A
 
-    return Factored(*jax.vmap(factors)(batches), shared)
+    left, right = jax.vmap(factors)(batches)
+    return Factored(left, right, shared)
 
 
 class _Flat:

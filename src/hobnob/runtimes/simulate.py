@@ -23,9 +23,10 @@ from hobnob.ledger import ROUNDS_AT_ONCE, Costs, Ledger
 from hobnob.links import Links
 from hobnob.network import Network
 from hobnob.problem import Problem
-from hobnob.runtimes.dsbo_kernel import kernel_for
+from hobnob.runtimes.dsbo_kernel import DSBOKernel, kernel_for
 from hobnob.runtimes.mixing import failing_tables, mixed, mixing_tables, without
 
+STEPS_DRAWN_AT_ONCE = 16  # by a kernel
 _FIRST = np.int32(0)  # of the type that steps have in the loop, for states that keep one
 
 
@@ -169,24 +170,34 @@ class Simulation:
         return self._advance._cache_size()  # type: ignore[attr-defined]
 
     def _loop(self, world: World, state: Any, start: jax.Array, stop: jax.Array) -> Any:
-        def go_on(carry: Any) -> jax.Array:
-            step, _, finite = carry
-            return (step < stop) & finite
+        if self._kernel is not None:
+            return self._kernel_loop(self._kernel, world, state, start, stop)
+        carry = start, state, jnp.array(True)
+        return _while(stop, lambda step, state: self._step(world, state, step), carry)
 
-        kernel = self._kernel
+    def _kernel_loop(
+        self, kernel: DSBOKernel, world: World, state: Any, start: jax.Array, stop: jax.Array
+    ) -> Any:
+        def lift(step: Any, act: Callable[..., Any], *trees: Any) -> Any:
+            return self._lift(world, step, Ledger(), act, *trees)
 
-        def body(carry: Any) -> Any:
-            step, state, _ = carry
-            if kernel is None:
-                state = self._step(world, state, step)
-            else:
-                state = kernel.step(partial(self._lift, world, step, Ledger()), state)
-            # x and y are small, and whatever else stops being finite reaches x within a step.
-            return step + 1, state, jnp.isfinite(state.x).all() & jnp.isfinite(state.y).all()
+        def block(carry: Any) -> Any:
+            # A draw is many tiny operations: those of several steps cost little more than one's.
+            first = carry[0]
+            steps = first + jnp.arange(STEPS_DRAWN_AT_ONCE, dtype=jnp.int32)
+            drawn = jax.vmap(lambda step: lift(step, kernel.draws))(steps)
 
-        state = kernel.packed(state) if kernel else state
-        step, state, finite = jax.lax.while_loop(go_on, body, (start, state, jnp.array(True)))
-        return step, kernel.unpacked(state) if kernel else state, finite
+            def one_step(step: Any, state: Any) -> Any:
+                mine = jax.tree.map(lambda a: a[step - first], drawn)
+                return kernel.step(partial(lift, step), state, mine)
+
+            return _while(jnp.minimum(stop, first + STEPS_DRAWN_AT_ONCE), one_step, carry)
+
+        carry = start, kernel.packed(state), jnp.array(True)
+        step, state, finite = jax.lax.while_loop(
+            lambda carry: (carry[0] < stop) & carry[2], block, carry
+        )
+        return step, kernel.unpacked(state), finite
 
     def _step(self, world: World, state: Any, step: Any, ledger: Ledger | None = None) -> Any:
         return self._lift(world, step, ledger or Ledger(), self.algorithm.step, state)
@@ -248,6 +259,18 @@ def _across_all(size: int, batched: Any, index: jax.Array, tables: Any, tree: An
         tree_batched,
     )
     return jax.tree.map(lambda leaf: mixed(tables, leaf), whole), jax.tree.map(lambda _: True, tree)
+
+
+def _while(stop: Any, advance: Callable[[Any, Any], Any], carry: Any) -> Any:
+    """`advance(step, state)` until `stop`, or until x or y is no longer finite."""
+
+    def body(carry: Any) -> Any:
+        step, state, _ = carry
+        state = advance(step, state)
+        # x and y are small, and whatever else stops being finite reaches x within a step.
+        return step + 1, state, jnp.isfinite(state.x).all() & jnp.isfinite(state.y).all()
+
+    return jax.lax.while_loop(lambda carry: (carry[0] < stop) & carry[2], body, carry)
 
 
 def _kind(leaf: Any) -> str:

@@ -28,7 +28,6 @@ _LINEAR = {
     "slice",
     "reduce_sum",
     "div",
-    "convert_element_type",
     "copy",
 }
 _BILINEAR = {"mul", "dot_general"}

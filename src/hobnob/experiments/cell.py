@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from hobnob.errors import DivergenceError
+
 if TYPE_CHECKING:
     from hobnob.result import Result
 
@@ -65,3 +69,23 @@ class Bench:
         if result.status == "interrupted":
             raise Stopped
         return result
+
+    def history(
+        self, problem: Any, network: Any, algorithm: Any, **options: Any
+    ) -> dict[str, np.ndarray]:
+        """The history of a run; one that diverges has infinity in all rows that it never made.
+
+        That a simulation diverges is a finding, and must not end the study.
+        """
+        try:
+            return self.solve(problem, network, algorithm, **options).history
+        except DivergenceError as error:
+            self._done += 1
+            steps, every = options["steps"], options["record_every"]
+            missing = np.arange(error.history["step"][-1] + every, steps + 1, every)
+            return {
+                name: np.append(
+                    values, missing if name == "step" else np.full(len(missing), np.inf)
+                )
+                for name, values in error.history.items()
+            }

@@ -215,7 +215,8 @@ def _section(title: str, deal: str, runs: Mapping[Run, dict[str, np.ndarray]]) -
 def _row(run: Run, curves: Mapping[str, np.ndarray], title: str) -> dict[str, object]:
     return {
         "data": title,
-        "run": f"{run.label}, T = {run.steps:,}",
+        "run": run.label,
+        "T": run.steps,
         "samples, all agents": float(_samples(run, curves)[-1]),
         "start": float(curves["objective"][:, 0].mean()),
         "end": str(mean_interval(curves["objective"][:, -1])),

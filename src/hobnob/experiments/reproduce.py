@@ -92,13 +92,19 @@ def show(report: Report, folder: Path) -> None:
 
     console = Console(highlight=False)
     table = Table(title=report.title, title_justify="left", box=None, pad_edge=False)
-    for column in report.table[0] if report.table else ():
-        table.add_column(column)
+    for column, value in (report.table[0] if report.table else {}).items():
+        table.add_column(column, justify="right" if isinstance(value, int | float) else "left")
     for row in report.table:
-        table.add_row(*(f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()))
+        table.add_row(*map(_cell, row.values()))
     console.print(table)
     console.print(report.verdict)
     console.print(f"Report: {(folder / REPORT).resolve()}", soft_wrap=True)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _check_options(options: Options) -> None:

@@ -13,7 +13,7 @@ for as many samples as DSBO.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import isqrt
 from typing import Any, NamedTuple
@@ -55,15 +55,19 @@ class Run(NamedTuple):
 
 
 def plan(options: Options) -> list[Cell]:
+    return cells(_runs(options), options)
+
+
+def cells(runs: Sequence[Run], options: Options, prefix: str = "") -> list[Cell]:
     return [
         Cell(
-            run.cell_name(sim),
+            prefix + run.cell_name(sim),
             measure,
             {**run._asdict(), "sim": sim, "data": options.data},
             work=run.agents * (run.steps if run.method == "DSBO" else run.steps**2 / 4),
         )
-        for run in _runs(options)
-        for sim in range(_sims(options))
+        for run in runs
+        for sim in range(simulations(options))
     ]
 
 
@@ -94,8 +98,8 @@ def algorithm(method: str) -> Any:
 
 
 def report(options: Options, found: Mapping[str, Found]) -> Report:
-    sims, runs = _sims(options), _runs(options)
-    together = {run: _together(run, sims, found) for run in runs}
+    sims, runs = simulations(options), _runs(options)
+    together = gather(runs, options, found)
     dsbo = {run: curves for run, curves in together.items() if run.method == "DSBO"}
     needed = {
         target: {run.agents: samples_needed(run, curves, target) for run, curves in dsbo.items()}
@@ -110,7 +114,7 @@ def report(options: Options, found: Mapping[str, Found]) -> Report:
         lead="The paper's Figure 3. Agents on a ring evaluate a policy from rewards of their own: "
         f"|S| = {STATES} states, m = 10 features, discount 0.9. {sims} simulations, each with an "
         "environment of its own.",
-        verdict=f"The slope of log error against log iteration over the last decade of iterations is "
+        verdict="The slope of log error against log iteration over the last decade is "
         f"{words} (mean and 95 % interval over the simulations). For an error of 1e-6 all agents "
         f"together need {middle} samples (median).",
         table=[_row(run, curves) for run, curves in together.items()],
@@ -123,7 +127,7 @@ def report(options: Options, found: Mapping[str, Found]) -> Report:
             Section(
                 "Error against iterations",
                 "Both axes logarithmic, beside the slope of -1 that the theory gives: (b).",
-                [_against_steps(dsbo)],
+                [against_steps(dsbo)],
             ),
             Section(
                 "Samples to a given error",
@@ -168,15 +172,19 @@ def late_slope(steps: np.ndarray, errors: np.ndarray) -> Any:
     return slope_interval(centres, means)
 
 
-def _sims(options: Options) -> int:
+def simulations(options: Options) -> int:
     return options.sims or (3 if options.quick else 10)
 
 
-def _runs(options: Options) -> list[Run]:
+def dsbo_runs(options: Options) -> list[Run]:
     steps = options.steps or (2_000 if options.quick else 10_000)
+    return [Run("DSBO", K, steps) for K in AGENTS]
+
+
+def _runs(options: Options) -> list[Run]:
+    runs = dsbo_runs(options)
     # DSBO draws two batches of transitions a step; T steps of DSGD draw T (T + 1) / 2 + T.
-    dsgd = max(1, isqrt(4 * steps))
-    return [*(Run("DSBO", K, steps) for K in AGENTS), Run("DSGD", 5, dsgd)]
+    return [*runs, Run("DSGD", 5, max(1, isqrt(4 * runs[0].steps)))]
 
 
 def _on_features(data: str, agents: int, sim: int) -> Policy:
@@ -192,9 +200,15 @@ def _on_features(data: str, agents: int, sim: int) -> Policy:
     return Policy(chosen, moves / moves.sum(axis=1, keepdims=True), rewards)
 
 
-def _together(run: Run, sims: int, found: Mapping[str, Found]) -> dict[str, np.ndarray]:
-    each = [found[run.cell_name(sim)] for sim in range(sims)]
-    return {name: np.stack([one[name] for one in each]) for name in each[0]}
+def gather(
+    runs: Sequence[Run], options: Options, found: Mapping[str, Found], prefix: str = ""
+) -> dict[Run, dict[str, np.ndarray]]:
+    """The columns of all simulations of each run, [sims, rows]."""
+    together = {}
+    for run in runs:
+        each = [found[prefix + run.cell_name(sim)] for sim in range(simulations(options))]
+        together[run] = {name: np.stack([one[name] for one in each]) for name in each[0]}
+    return together
 
 
 def _against_samples(together: Mapping[Run, Mapping[str, np.ndarray]]) -> Picture:
@@ -212,7 +226,7 @@ def _against_samples(together: Mapping[Run, Mapping[str, np.ndarray]]) -> Pictur
     )
 
 
-def _against_steps(dsbo: Mapping[Run, Mapping[str, np.ndarray]]) -> Picture:
+def against_steps(dsbo: Mapping[Run, Mapping[str, np.ndarray]]) -> Picture:
     return convergence(
         {run.label: (c["step"][0], c["squared_error"]) for run, c in dsbo.items()},
         "iterations",
@@ -239,12 +253,12 @@ def _region(target: float, needed: Mapping[int, np.ndarray]) -> Picture:
     main = target == TARGETS[0]
     note = f" Too few simulations got there with {', '.join(never)}." if never else ""
     return intervals(
-        {f"error {target:.1e}": regions or {K: (np.nan, np.nan, np.nan) for K in needed}},
+        {f"error {target:.1e}": regions or dict.fromkeys(needed, (np.nan, np.nan, np.nan))},
         "agents K",
         "log10 of total samples",
         name=f"figure-3c-{target:.1e}",
-        title=f"Figure 3 (c), error {target:.1e}" if main else f"Appendix, error {target:.1e}",
-        caption=f"Median of the simulations and the region that holds the middle {REGION:.0%}.{note}",
+        title=("Figure 3 (c)" if main else "Appendix") + f", error {target:.1e}",
+        caption=f"Median, and the region that holds the middle {REGION:.0%}.{note}",
     )
 
 

@@ -31,7 +31,8 @@ def claims(only: tuple[int, ...] = ()) -> list[Claim]:
 
 
 def plan(options: Options) -> list[Cell]:
-    return [cell for claim in claims(options.only) for cell in claim.plan(options)]
+    cells = [cell for claim in claims(options.only) for cell in claim.plan(options)]
+    return list({cell.name: cell for cell in cells}.values())  # claims may share measurements
 
 
 def report(options: Options, found: Mapping[str, Found]) -> Report:

@@ -6,7 +6,8 @@ kinds in one program: those that choose the factor, and those that are then meas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from hobnob.experiments.cell import Bench, Found
 from hobnob.result import Result
 from hobnob.runtimes.simulate import Simulate
 
-FACTORS = (4.0, 1.0, 1 / 4, 1 / 16)
+FACTORS = (1.0, 1 / 4, 1 / 16)
 CHOOSING = 5  # seeds that choose, before those that are measured
 
 Point = TypeVar("Point")
@@ -39,10 +40,14 @@ def steps_within(samples: float, problem: Any, network: Any, algorithm: Algorith
     """How many steps an agent can make with so many samples, which may grow from step to step."""
     with problem.precision():
         costs = Simulate().start(problem, network, algorithm.bind(network.size, 1), 0).costs
-    steps = 0
-    while costs.until(steps + 1)["samples"].mean() <= samples:
-        steps += 1
-    return max(1, steps)
+
+    def spent(steps: int) -> float:
+        return float(costs.until(steps)["samples"].mean())
+
+    beyond = 1
+    while spent(beyond) <= samples:
+        beyond *= 2
+    return max(1, bisect_right(range(beyond), samples, key=spent) - 1)
 
 
 def attempt(
@@ -55,18 +60,11 @@ def attempt(
         return None
 
 
-def chosen(
-    tried: Mapping[Point, Found], score: Callable[[Found], np.ndarray], choosing: int = CHOOSING
-) -> Point:
+def chosen(tried: Mapping[Point, Found], score: Callable[[Found], np.ndarray]) -> Point:
     """The point with the lowest median score, [seeds], over the seeds that choose."""
-
-    def judged(point: Point) -> float:
-        found = tried[point]
-        return float(np.median(score(found)[:choosing])) if len(found) else np.inf
-
-    return min(tried, key=judged)
+    return min(tried, key=lambda point: float(np.median(score(tried[point])[:CHOOSING])))
 
 
-def seeds(measured: int, choosing: int = CHOOSING) -> Sequence[int]:
+def seeds(measured: int) -> list[int]:
     """First those that choose, then those that are measured."""
-    return list(range(choosing + measured))
+    return list(range(CHOOSING + measured))

@@ -72,7 +72,7 @@ class DbsaBias(Claim):
                 last[kind, method], offsets[kind, method] = run[f"{kind}_x"][CHOOSING:], c
         problem = make("different")
         optimum, wrong = problem.solution, where_local_hypergradients_vanish(problem)
-        floor = _squared(wrong - optimum)
+        floor = float(_squared(wrong - optimum))
 
         errors = {key: _squared(x - make(key[0]).solution) for key, x in last.items()}
         worse = {

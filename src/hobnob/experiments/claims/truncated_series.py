@@ -16,7 +16,7 @@ from hobnob.experiments.study import Options
 from hobnob.inverse import stored_series
 from hobnob.problems.quadratic import quadratic
 from hobnob.report.curves import convergence
-from hobnob.report.intervals import intervals
+from hobnob.report.intervals import Measured, intervals
 from hobnob.schedules import neumann_terms
 
 CONDITIONS = (3, 30)  # L / mu of the pooled inner Hessian: well and ill conditioned
@@ -118,7 +118,9 @@ class TruncatedSeries(Claim):
             f"With sampled v the noise of q h is of order beta^{power.value:.2f}, and its bias is "
             f"{bias.value:.3g} times the truncation error."
         )
-        points = {float(b): mean_interval(column) for b, column in zip(betas, noise.T, strict=True)}
+        points: dict[object, Measured] = {
+            float(b): mean_interval(column) for b, column in zip(betas, noise.T, strict=True)
+        }
         return Finding(
             checks,
             " ".join(words),
@@ -191,7 +193,9 @@ def with_sampled_averages(bench: Bench, sims: int, draws: int) -> Found:
                 return (1 - beta) * v + beta * jnp.asarray(records)[picked]
 
             start = jnp.broadcast_to(jnp.asarray(hessian), (FEW_TERMS, DIM, DIM))
-            return stored_series(h, jax.lax.fori_loop(0, steps, step, start), smoothness)
+            return stored_series(
+                jnp.asarray(h), jax.lax.fori_loop(0, steps, step, start), smoothness
+            )
 
         return jax.vmap(one)(jax.random.split(key, draws))
 

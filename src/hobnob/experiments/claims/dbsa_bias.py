@@ -49,17 +49,15 @@ class DbsaBias(Claim):
         )
 
     def plan(self, options: Options) -> list[Cell]:
-        steps, sims = _steps(options), _sims(options)
-        return [
-            Cell(
-                f"03-{method}-{offset:g}",
-                descend,
-                {"method": method, "offset": offset, "steps": steps, "sims": sims},
-                solves=3 if method == "DBSA" else 2,
-            )
-            for method in METHODS
-            for offset in _offsets(options)
-        ]
+        size = {"steps": _steps(options), "sims": _sims(options)}
+        cells = []
+        for method in METHODS:
+            for offset in _offsets(options):
+                quiet = method == "DBSA" and offset == _offsets(options)[0]
+                kinds = (*KINDS, "noiseless") if quiet else tuple(KINDS)
+                asked = {"method": method, "offset": offset, "kinds": kinds, **size}
+                cells.append(Cell(f"03-{method}-{offset:g}", descend, asked, solves=len(kinds)))
+        return cells
 
     def judge(self, options: Options, found: Mapping[str, Found]) -> Finding:
         curves, last, offsets = {}, {}, {}
@@ -112,8 +110,8 @@ class DbsaBias(Claim):
             f"{middle['different', 'DSBO']:.2g}), and {worse['identical'].value:.3g} times where "
             f"they are identical ({middle['identical', 'DBSA']:.2g} against "
             f"{middle['identical', 'DSBO']:.2g}). Where agents differ, local hypergradients cancel "
-            f"at a point that is {floor:.2g} from the optimum, squared; without noise DBSA ends "
-            f"{float(_squared(quiet - optimum)):.2g} from the optimum."
+            f"at a squared distance of {floor:.2g} from the optimum, and DBSA without noise ends at "
+            f"{float(_squared(quiet - optimum)):.2g}."
         )
         picture = convergence(
             curves,
@@ -137,14 +135,17 @@ class DbsaBias(Claim):
         return Finding(checks, words, [picture], rows)
 
 
-def descend(bench: Bench, method: str, offset: float, steps: int, sims: int) -> Found:
+def descend(
+    bench: Bench, method: str, offset: float, kinds: tuple[str, ...], steps: int, sims: int
+) -> Found:
     """For all seeds and kinds of agents: the mean iterate's error along the way, and its end."""
     network, algorithm = ring(AGENTS), _algorithm(method, offset)
     if method == "DBSA":
         samples_of_dsbo = steps * (TERMS + 2)
         steps = steps_within(samples_of_dsbo, make("different"), network, algorithm)
-    found: dict[str, Any] = {}
-    for kind in (*KINDS, "noiseless") if method == "DBSA" else KINDS:
+    lost = np.full((len(seeds(sims)), DIM_X), np.inf)
+    found: dict[str, Any] = {"samples": np.zeros(1)}
+    for kind in kinds:
         result = attempt(
             bench,
             make(kind),
@@ -155,11 +156,8 @@ def descend(bench: Bench, method: str, offset: float, steps: int, sims: int) -> 
             metrics=["squared_error"],
             record_every=max(1, steps // 50),
         )
-        error = (
-            result.history["squared_error"] if result else np.full((len(seeds(sims)), 1), np.inf)
-        )
-        found[f"{kind}_error"] = error
-        found[f"{kind}_x"] = result.x if result else np.full((len(seeds(sims)), DIM_X), np.inf)
+        found[f"{kind}_x"] = result.x if result else lost
+        found[f"{kind}_error"] = result.history["squared_error"] if result else lost[:, :1]
         if result:
             found["samples"] = result.history["samples"][0]
     return found

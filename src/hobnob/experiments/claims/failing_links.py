@@ -64,8 +64,8 @@ class FailingLinks(Claim):
             apart = moved / _squared(whole["x"] - optimum).mean()
             words.append(
                 f"With {rate} % of the links down, the mean iterate's squared error is "
-                f"{error.value:.3g} times the one without failures, that of the agents' own points "
-                f"{each.value:.3g} times; the squared distance of the two end points is "
+                f"{error.value:.4g} times the one without failures, that of the agents' own points "
+                f"{each.value:.4g} times; the squared distance of the two end points is "
                 f"{apart:.2g} of the error."
             )
             if rate == CONTROL:

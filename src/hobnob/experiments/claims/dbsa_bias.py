@@ -110,7 +110,7 @@ class DbsaBias(Claim):
             f"{middle['different', 'DSBO']:.2g}), and {worse['identical'].value:.3g} times where "
             f"they are identical ({middle['identical', 'DBSA']:.2g} against "
             f"{middle['identical', 'DSBO']:.2g}). Where agents differ, local hypergradients cancel "
-            f"at a squared distance of {floor:.2g} from the optimum, and DBSA without noise ends at "
+            f"at a squared distance of {floor:.2g} from the optimum; DBSA without noise ends at "
             f"{float(_squared(quiet - optimum)):.2g}."
         )
         picture = convergence(

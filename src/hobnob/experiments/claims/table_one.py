@@ -293,6 +293,12 @@ def _in_words(kind: str, needs: Mapping[str, Need], samples: int) -> str:
             f"whose averages of the Jacobian start at zero, and to {needs['NASA'].peak:.3g} times "
             f"with NASA."
         )
+    if "DSBO paper" in needs:
+        ratio = _ratio(needs["DSBO paper"], needs["NASA"])
+        text += (
+            f" With the paper's own proportions of alpha to beta and gamma, which the search leaves "
+            f"as they are, DSBO's samples over NASA's are {ratio}."
+        )
     return text
 
 

@@ -296,8 +296,8 @@ def _in_words(kind: str, needs: Mapping[str, Need], samples: int) -> str:
     if "DSBO paper" in needs:
         ratio = _ratio(needs["DSBO paper"], needs["NASA"])
         text += (
-            f" With the paper's own proportions of alpha to beta and gamma, which the search leaves "
-            f"as they are, DSBO's samples over NASA's are {ratio}."
+            f" With the paper's own proportion of alpha to beta and gamma, which the search leaves "
+            f"as it is, DSBO's samples over NASA's are {ratio}."
         )
     return text
 
@@ -305,7 +305,11 @@ def _in_words(kind: str, needs: Mapping[str, Need], samples: int) -> str:
 def _picture(kind: str, needs: Mapping[str, Mapping[float, Need]], samples: int) -> Picture:
     series = {}
     for eps in next(iter(needs.values())):
-        reached = {m: need[eps][:3] for m, need in needs.items() if np.isfinite(need[eps].value)}
+        reached = {
+            method.replace("alone", "×1"): at[eps][:3]  # short enough to stand beside the others
+            for method, at in needs.items()
+            if np.isfinite(at[eps].value)
+        }
         series[f"ε = {eps:g} |∇F(x₀)|²"] = reached
     missing = [
         f"{method} ({eps:g})"
@@ -321,7 +325,8 @@ def _picture(kind: str, needs: Mapping[str, Mapping[float, Need]], samples: int)
         log_y=True,
         name=f"10-{kind}",
         title=f"{kind}: samples until the mean of |∇F|² over iterations is ε",
-        caption="Median over seeds." + never,
+        caption="Median over seeds; a bar without an upper end has seeds that never got there. ×1: "
+        "one agent with all data." + never,
     )
 
 

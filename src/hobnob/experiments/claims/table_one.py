@@ -340,7 +340,7 @@ def _methods(kind: str, options: Options) -> tuple[str, ...]:
 
 def _samples(kind: str, options: Options) -> int:
     """What everybody may draw: as much as DSBO does in so many steps."""
-    return KINDS[kind].cost * (options.steps or (3000 if options.quick else 10_000))
+    return KINDS[kind].cost * (options.steps or (2000 if options.quick else 10_000))
 
 
 def _sims(options: Options) -> int:
@@ -348,8 +348,8 @@ def _sims(options: Options) -> int:
 
 
 def _targets(options: Options) -> tuple[float, ...]:
-    return TARGETS[:2] if options.quick else TARGETS
+    return TARGETS[:1] if options.quick else TARGETS
 
 
 def _factors(options: Options) -> tuple[float, ...]:
-    return FACTORS[:2] if options.quick else FACTORS
+    return FACTORS[1:2] if options.quick else FACTORS

@@ -55,17 +55,19 @@ class Bench:
             done = float(run.latest["step"].max()) / steps
             self._tell(min(1.0, (self._done + done) / self._solves))
 
-        result = solve(
-            problem,
-            network,
-            algorithm,
-            **options,
-            callback=tell,
-            checkpoint=self._folder / f"{self._done:04d}",
-            resume=True,
-            progress=False,
-        )
-        self._done += 1
+        try:
+            result = solve(
+                problem,
+                network,
+                algorithm,
+                **options,
+                callback=tell,
+                checkpoint=self._folder / f"{self._done:04d}",
+                resume=True,
+                progress=False,
+            )
+        finally:
+            self._done += 1  # also where it diverged: the next run is another one
         if result.status == "interrupted":
             raise Stopped
         return result

@@ -51,3 +51,16 @@ def slopes(x: ArrayLike, y: ArrayLike) -> np.ndarray:
 def slope_interval(x: ArrayLike, y: ArrayLike, confidence: float = CONFIDENCE) -> Interval:
     """The slope of log y against log x; y [S, R] has a row for each independent simulation."""
     return mean_interval(slopes(x, y), confidence)
+
+
+def median_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> Interval:
+    """The median, between two of the measurements: nothing is assumed of their distribution, and
+    some may be infinite. Fewer than 6 say nothing at 95 %."""
+    ordered = np.sort(np.asarray(values, float).ravel())
+    # So many of the smallest, or of the largest, may lie on the wrong side of the true median.
+    outside = int(scipy.stats.binom.ppf((1 - confidence) / 2, ordered.size, 0.5))
+    if outside == 0:
+        return Interval(float(np.median(ordered)), float("-inf"), float("inf"))
+    return Interval(
+        float(np.median(ordered)), float(ordered[outside - 1]), float(ordered[-outside])
+    )

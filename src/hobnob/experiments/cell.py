@@ -82,7 +82,6 @@ class Bench:
         try:
             return self.solve(problem, network, algorithm, **options).history
         except DivergenceError as error:
-            self._done += 1
             steps, every = options["steps"], options["record_every"]
             missing = np.arange(error.history["step"][-1] + every, steps + 1, every)
             return {

@@ -20,7 +20,7 @@ from hobnob.experiments.pool import CellError, measure_all, read_all
 def run(bench: Bench, steps: int, log: str, seed: int = 0) -> Found:
     with Path(log).open("a") as file:
         file.write(f"{os.getpid()} {sorted(os.sched_getaffinity(0))}\n")
-    problem = hb.problems.get("quadratic")(agents=3, noise=0.1)
+    problem = hb.problems.get("quadratic")(agents=3, noise=0.1, batch_size=1)
     dsbo = hb.DSBO(
         alpha=0.001, beta=0.1, gamma=0.01, terms=30, smoothness=20.0, strong_convexity=1.0
     )

@@ -14,7 +14,9 @@ def seeds(options: Options) -> list[int]:
 
 def longest(options: Options, full: int, quick: int) -> int:
     """The number of steps of the longest run; all others keep their ratio to it."""
-    return options.steps or (quick if options.quick else full)
+    if options.steps:
+        return max(512, options.steps)  # the shortest runs have a sixteenth, and beta = sqrt(K/T)
+    return quick if options.quick else full
 
 
 DIFFERING = (

@@ -42,10 +42,9 @@ class ConsensusErrors(Claim):
         return (
             f"{AGENTS} agents with {DIFFERING}; DSBO with constant steps, alpha = beta = gamma = "
             f"{STEP}, {TERMS} terms, L = {SMOOTHNESS:g}, mu = {CONVEXITY}; then one of the "
-            f"steps halved three times, "
-            f"then all together. Each setting is kept for {stage:,} steps, of which the second "
-            f"half is averaged; {len(seeds(options))} seeds. Errors are means over agents, so K is "
-            f"divided out. Networks: {', '.join(_networks(options))}."
+            f"steps halved three times, then all together. Each setting is kept for {stage:,} "
+            f"steps, of which the second half is averaged; {len(seeds(options))} seeds. Errors are "
+            f"means over agents, so K is divided out. Networks: {', '.join(_networks(options))}."
         )
 
     def plan(self, options: Options) -> list[Cell]:
@@ -102,11 +101,12 @@ class ConsensusErrors(Claim):
         words = (
             f"Slopes in the step on a ring: {steps}. Slopes in 1 / (1 - rho), which is "
             f"{distance[-1]:.2g} on a complete graph and {distance[0]:.3g} on a ring: {gaps}. As "
-            f"an inequality, with the constants of its proof, the bound is used to {share} at "
-            f"most, by {where[0]} on a {where[1]}. For x it rests on bounding by a constant how "
-            f"far the directions s - u q h differ between agents. They are made of variables "
-            f"that agree better themselves as beta falls or the network mixes: x's error has "
-            f"slope {in_beta} in beta, {together} where all steps fall together."
+            f"an inequality, with the constants of its proof, no error is more than {share} of "
+            f"the bound, which {where[0]} reaches on the {where[1]} network. "
+            f"For x the proof bounds by a constant how far the directions s - u q h differ "
+            f"between agents. They are made of variables that agree better themselves as beta "
+            f"falls or the network mixes: x's error has slope {in_beta} in beta, and {together} "
+            f"where all steps fall together."
         )
         return Finding(
             checks,
@@ -205,19 +205,19 @@ def _by_network(
     return intervals(
         {
             w: {
-                f"{networks[i]}, {distance[i]:.3g}": mean_interval(
-                    errors[:, i] / (STEP * distance[i]) ** 2
-                )
+                networks[i]: mean_interval(errors[:, i] / (STEP * distance[i]) ** 2)
                 for i in reversed(range(len(networks)))
             }
             for w, errors in base.items()
         },
-        "network, 1 / (1 − rho)",
+        "network",
         "error · (1 − rho)² / step²",
         log_y=True,
         name="consensus-by-network",
         title="Consensus errors beside step² / (1 − rho)²",
-        caption="All steps 0.004. Proportional to the bound would be level from left to right.",
+        caption=f"All steps {STEP}. What is proportional to the bound is level. 1 / (1 − rho) is "
+        + ", ".join(f"{d:.3g} ({n})" for n, d in zip(networks, distance, strict=True))
+        + ".",
     )
 
 

@@ -78,8 +78,9 @@ class NonconvexRate(Claim):
         if well_connected is not None:
             quotient = mean_interval(along_k[-1]["whole"] / well_connected["whole"])
             words += (
-                f" The second term is small here: at K = {agents[-1]} a ring's mean squared "
-                f"gradient is {quotient} times that of a complete graph, from the same samples."
+                f" The network is in the second term alone: at K = {agents[-1]} a ring's mean "
+                f"squared gradient is {quotient} times that of a complete graph, from the same "
+                f"samples."
             )
         return Finding(
             [

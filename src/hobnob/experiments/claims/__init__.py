@@ -8,7 +8,7 @@ from typing import Any
 
 from hobnob.errors import ConfigError
 from hobnob.experiments.cell import Cell, Found
-from hobnob.experiments.claims._claim import Claim
+from hobnob.experiments.claims._claim import FAILS, HOLDS, OPEN, Claim
 from hobnob.experiments.study import Options, Report
 from hobnob.registry import Registry
 from hobnob.report.page import Section
@@ -36,12 +36,12 @@ def plan(options: Options) -> list[Cell]:
 
 
 def report(options: Options, found: Mapping[str, Found]) -> Report:
-    table, sections, rows, true = [], [], [], 0
+    table, sections, rows, verdicts = [], [], [], []
     every = claims(options.only)
     for claim in every:
         finding = claim.judge(options, found)
-        true += finding.holds
-        verdict = "Holds here." if finding.holds else "Does not hold here."
+        verdicts.append(finding.verdict)
+        verdict = finding.verdict.capitalize() + "."
         checks = [
             {"checked": c.says, "measured, 95 % interval": str(c.measured), "verdict": c.verdict}
             for c in finding.checks
@@ -58,10 +58,7 @@ def report(options: Options, found: Mapping[str, Found]) -> Report:
         )
         table.append({"claim": f"{claim.number}. {claim.title}", "verdict": verdict})
         for check in finding.checks:
-            value, *reach = (
-                check.measured if isinstance(check.measured, tuple) else [check.measured]
-            )
-            low, high = reach or (value, value)
+            value, low, high = check.interval
             rows.append(
                 {
                     "claim": claim.number,
@@ -69,7 +66,7 @@ def report(options: Options, found: Mapping[str, Found]) -> Report:
                     "measured": value,
                     "low": low,
                     "high": high,
-                    "holds": check.holds,
+                    "verdict": check.verdict,
                 }
             )
         rows += [{"claim": claim.number, **row} for row in finding.rows]
@@ -78,7 +75,8 @@ def report(options: Options, found: Mapping[str, Found]) -> Report:
         title="The paper's claims, measured",
         lead="Each claim of the paper on decentralised bilevel optimisation by gossip, with what "
         "was run, what came out, and how sure it is. Intervals are at 95 % confidence." + size,
-        verdict=f"{true} of {len(every)} claims hold here in every part.",
+        verdict=f"Of {len(every)} claims {verdicts.count(HOLDS)} hold here in every part, "
+        f"{verdicts.count(FAILS)} do not, and {verdicts.count(OPEN)} are not decided.",
         table=table,
         sections=sections,
         rows=rows,

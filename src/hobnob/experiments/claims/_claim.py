@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 from hobnob.experiments.cell import Cell, Found
@@ -13,23 +14,53 @@ from hobnob.experiments.study import Options
 from hobnob.report.page import Choice
 from hobnob.report.picture import Picture
 
+Region = tuple[float, float]
+
+HOLDS, FAILS, OPEN = "holds here", "does not hold here", "not decided here"
+
+
+def below(most: float) -> Region:
+    return -inf, most
+
+
+def above(least: float) -> Region:
+    return least, inf
+
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that the claim says, what was measured, and whether it agrees."""
+    """One thing that the claim says: that what is measured lies in a region.
+
+    The interval decides, and not the number: it holds where all of the interval lies in the region,
+    it does not where none of it does, and else it takes more runs to tell.
+    """
 
     says: str
     measured: Interval | float
-    holds: bool
+    region: Region
+
+    @property
+    def interval(self) -> Interval:
+        if isinstance(self.measured, Interval):
+            return self.measured
+        return Interval(self.measured, self.measured, self.measured)
 
     @property
     def verdict(self) -> str:
-        return "holds here" if self.holds else "does not hold here"
+        low, high = self.region
+        _, lowest, highest = self.interval
+        if low <= lowest and highest <= high:
+            return HOLDS
+        return FAILS if highest < low or high < lowest else OPEN
+
+    @property
+    def holds(self) -> bool:
+        return self.verdict == HOLDS
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What came out: the claim holds here where all checks do. `words` say it with the numbers."""
+    """What came out, check by check. `words` say it with the numbers."""
 
     checks: Sequence[Check]
     words: str
@@ -37,8 +68,10 @@ class Finding:
     rows: Sequence[Mapping[str, object]] = ()
 
     @property
-    def holds(self) -> bool:
-        return all(check.holds for check in self.checks)
+    def verdict(self) -> str:
+        """It holds where all checks do, and does not where one does not."""
+        verdicts = {check.verdict for check in self.checks}
+        return FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
 
 
 class Claim(ABC):
@@ -58,4 +91,4 @@ class Claim(ABC):
 
     @abstractmethod
     def judge(self, options: Options, found: Mapping[str, Found]) -> Finding:
-        """Confidence intervals are at 95 %; a check is decided by the interval, not the number."""
+        """Confidence intervals are at 95 %."""

@@ -8,8 +8,8 @@ from hobnob.experiments.study import Options
 from hobnob.problems.quadratic import Quadratic, quadratic
 
 
-def seeds(options: Options) -> list[int]:
-    return list(range(options.sims or (4 if options.quick else 10)))
+def seeds(options: Options, full: int = 10) -> list[int]:
+    return list(range(options.sims or (4 if options.quick else full)))
 
 
 def longest(options: Options, full: int, quick: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hobnob.experiments.cell import Bench, Cell, Found
-from hobnob.experiments.claims._claim import Check, Claim, Finding
+from hobnob.experiments.claims._claim import Check, Claim, Finding, below
 from hobnob.experiments.claims._rates import DIFFERING, differing, seeds
 from hobnob.experiments.statistics import mean_interval, slope_interval
 from hobnob.experiments.study import Options
@@ -68,14 +68,14 @@ class ConsensusErrors(Claim):
             Check(
                 f"{w} on a ring: slope in {own}, expected 2: within 2 ± {NEAR}",
                 in_step[w],
-                in_step[w].low >= 2 - NEAR and in_step[w].high <= 2 + NEAR,
+                (2 - NEAR, 2 + NEAR),
             )
             for w, own in OWN_STEP.items()
         ] + [
             Check(
                 f"{w}: slope in 1 / (1 - rho) over the networks: at most 2",
                 in_network[w],
-                in_network[w].high <= 2,
+                below(2),
             )
             for w in OWN_STEP
         ]
@@ -92,7 +92,7 @@ class ConsensusErrors(Claim):
                 "consensus error over 4 step^2 M / (1 - rho)^2, M the mean square of what an agent "
                 "adds, the largest over variables and networks: at most 1",
                 share,
-                share.high <= 1,
+                below(1),
             )
         )
         together, in_beta = _slope(ring["x"], "all"), _slope(ring["x"], "beta")

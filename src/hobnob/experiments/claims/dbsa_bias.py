@@ -12,7 +12,7 @@ from hobnob.algorithm import Algorithm
 from hobnob.algorithms.dbsa import DBSA
 from hobnob.algorithms.dsbo import DSBO
 from hobnob.experiments.cell import Bench, Cell, Found
-from hobnob.experiments.claims._claim import Check, Claim, Finding
+from hobnob.experiments.claims._claim import Check, Claim, Finding, above, below
 from hobnob.experiments.search import CHOOSING, attempt, chosen, seeds, steps_within
 from hobnob.experiments.statistics import ratio_interval
 from hobnob.experiments.study import Options
@@ -86,7 +86,7 @@ class DbsaBias(Claim):
                     f"{kind.capitalize()} agents: DBSA's squared error over DSBO's, at equal "
                     f"samples: above 1.",
                     ratio,
-                    ratio.low > 1,
+                    above(1),
                 )
                 for kind, ratio in worse.items()
             ),
@@ -94,13 +94,13 @@ class DbsaBias(Claim):
                 "Different agents: DBSA's squared distance from the point where the mean of exact "
                 "local hypergradients vanishes, over that from the optimum: below 1.",
                 nearer,
-                nearer.high < 1,
+                below(1),
             ),
             Check(
                 "Different agents without noise: the same distance over that between the two "
                 "points, squared: below 0.1, so DBSA's floor is bias and not noise.",
                 still,
-                still < 0.1,
+                below(0.1),
             ),
         ]
         middle = {key: float(np.median(values)) for key, values in errors.items()}

@@ -10,7 +10,7 @@ import numpy as np
 
 from hobnob.algorithms.dsbo import DSBO
 from hobnob.experiments.cell import Bench, Cell, Found
-from hobnob.experiments.claims._claim import Check, Claim, Finding
+from hobnob.experiments.claims._claim import Check, Claim, Finding, below
 from hobnob.experiments.statistics import ratio_interval
 from hobnob.experiments.study import Options
 from hobnob.links import Drop
@@ -76,13 +76,13 @@ class FailingLinks(Claim):
                     f"{rate} % down: the mean iterate's squared error at the end over that without "
                     f"failures: the interval ends below {MOST}.",
                     error,
-                    error.high < MOST,
+                    below(MOST),
                 ),
                 Check(
                     f"{rate} % down: the same for the agents' own points, mean over agents: the "
                     f"interval ends below {MOST}.",
                     each,
-                    each.high < MOST,
+                    below(MOST),
                 ),
             ]
         picture = intervals(

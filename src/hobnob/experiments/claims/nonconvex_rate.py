@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hobnob.experiments.cell import Bench, Cell, Found
-from hobnob.experiments.claims._claim import Check, Claim, Finding
+from hobnob.experiments.claims._claim import Check, Claim, Finding, below
 from hobnob.experiments.claims._rates import ladder, longest, seeds
 from hobnob.experiments.statistics import mean_interval, slope_interval
 from hobnob.experiments.study import Options
@@ -84,8 +84,8 @@ class NonconvexRate(Claim):
             )
         return Finding(
             [
-                Check(f"slope in T, expected -1/2: below {STEEP}", in_t, in_t.high < STEEP),
-                Check(f"slope in K, expected -1/2: below {STEEP}", in_k, in_k.high < STEEP),
+                Check(f"slope in T, expected -1/2: below {STEEP}", in_t, below(STEEP)),
+                Check(f"slope in K, expected -1/2: below {STEEP}", in_k, below(STEEP)),
             ],
             words,
             [

@@ -35,12 +35,11 @@ class PolicySlope(Claim):
             run.agents: policy.late_slope(c["step"][0], c["squared_error"])
             for run, c in curves.items()
         }
-        low, high = CLOSE
         checks = [
             Check(
-                f"K = {K}: the slope's interval lies in [{low}, {high}]",
+                f"K = {K}: the slope's interval lies in {list(CLOSE)}",
                 slope,
-                low <= slope.low and slope.high <= high,
+                CLOSE,
             )
             for K, slope in slopes.items()
         ]

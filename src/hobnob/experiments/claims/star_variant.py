@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from hobnob.experiments.cell import Bench, Cell, Found
-from hobnob.experiments.claims._claim import Check, Claim, Finding
+from hobnob.experiments.claims._claim import Check, Claim, Finding, below
 from hobnob.experiments.claims._rates import ladder, longest, seeds, windowed
 from hobnob.experiments.statistics import mean_interval, ratio_interval, slope_interval, slopes
 from hobnob.experiments.study import Options
@@ -68,12 +68,12 @@ class StarVariant(Claim):
                 f"FedSBO's consensus errors, the largest of all variables at any time: below "
                 f"{ROUNDING:g}",
                 spread,
-                spread < ROUNDING,
+                below(ROUNDING),
             ),
             Check(
                 f"FedSBO: slope of the error in T, expected -1: below {STEEP}",
                 slope["star"],
-                slope["star"].high < STEEP,
+                below(STEEP),
             ),
         ]
         beside = {n: error["star"] / error[n] for n in cells if n != "star"}
@@ -83,13 +83,13 @@ class StarVariant(Claim):
                 Check(
                     f"FedSBO's slope minus that of {LABELS[network]}: within ±{NEAR}",
                     more,
-                    more.low >= -NEAR and more.high <= NEAR,
+                    (-NEAR, NEAR),
                 ),
                 Check(
                     f"FedSBO's error over that of {LABELS[network]} at T = {ends[-1]:,}: between "
                     f"{1 / CLOSE:g} and {CLOSE}",
                     last,
-                    last.low >= 1 / CLOSE and last.high <= CLOSE,
+                    (1 / CLOSE, CLOSE),
                 ),
             ]
         each = ", ".join(f"{slope[n]} for {LABELS[n]}" for n in cells)

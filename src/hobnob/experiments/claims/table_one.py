@@ -12,7 +12,7 @@ import numpy as np
 from hobnob import algorithms
 from hobnob.algorithm import Algorithm, Scale
 from hobnob.experiments.cell import Bench, Cell, Found
-from hobnob.experiments.claims._claim import Check, Claim, Finding
+from hobnob.experiments.claims._claim import Check, Claim, Finding, below
 from hobnob.experiments.search import (
     CHOOSING,
     FACTORS,
@@ -145,7 +145,7 @@ class TableOne(Claim):
                     Check(
                         f"{kind.capitalize()}: {fewer}'s samples an agent over {more}'s: below 1.",
                         ratio,
-                        ratio.high < 1,
+                        below(1),
                     )
                 )
             if "FedSBO" in needs:
@@ -155,7 +155,7 @@ class TableOne(Claim):
                         f"{kind.capitalize()}: DSBO's over FedSBO's: within {ALIKE[0]:g} to "
                         f"{ALIKE[1]:g}.",
                         ratio,
-                        ALIKE[0] <= ratio.low and ratio.high <= ALIKE[1],
+                        ALIKE,
                     )
                 )
             words.append(_in_words(kind, at_last, _samples(kind, options)))

@@ -40,7 +40,7 @@ class NetworkFades(Claim):
             f"(mu (C1 + t)), beta = gamma = C1 / (C1 + t), C1 = {OFFSET}, mu = "
             f"{least_curvature(differing(AGENTS)):.2f} the smallest curvature of F, {TERMS} terms, "
             f"L = 1; {longest(options, *STEPS):,} steps, {len(seeds(options, SIMS))} seeds, and "
-            f"the same samples on every network. Errors are |x - x*|^2 at the mean iterate, averaged "
+            f"the same samples on every network. Errors are |x - x*|^2 at the mean, averaged "
             f"over the second half of the first T steps."
         )
 

@@ -63,6 +63,25 @@ def _parser() -> argparse.ArgumentParser:
         )
         command.add_argument("--quiet", action="store_true", help="no progress bar")
 
+    reproduce = commands.add_parser(
+        "reproduce",
+        help="the paper's experiments (hyperopt, policy) and its claims, measured",
+        description="Run the paper's experiments or measure its claims, and write a page. "
+        "Ctrl-C stops; the same command goes on.",
+    )
+    reproduce.add_argument("study", choices=("hyperopt", "policy", "claims"))
+    reproduce.add_argument("--data", metavar="FILE", help="a LIBSVM file, or scikit-learn's name")
+    reproduce.add_argument("--sims", type=int, metavar="N", help="simulations (paper: 10)")
+    reproduce.add_argument("--steps", type=int, metavar="T", help="iterations of each")
+    reproduce.add_argument("--quick", action="store_true", help="a small version, in a minute")
+    reproduce.add_argument(
+        "--only", type=int, nargs="+", default=[], metavar="N", help="these claims alone"
+    )
+    reproduce.add_argument("--workers", type=int, metavar="N", help="processes (default: cores)")
+    reproduce.add_argument("--out", type=Path, metavar="DIR", help="the study's folder")
+    reproduce.add_argument("--quiet", action="store_true", help="no progress bar")
+    reproduce.set_defaults(act=_reproduce)
+
     listing = commands.add_parser("list", help="the algorithms, problems, networks and metrics")
     listing.set_defaults(act=_list)
 
@@ -111,6 +130,26 @@ def _finish(
     if result.status == "interrupted":
         return INTERRUPTED
     return DONE if result.success else NOT_CONVERGED
+
+
+def _reproduce(options: argparse.Namespace) -> int:
+    from hobnob.experiments import reproduce as study
+
+    name, asked = options.study, study.options_of(options)
+    folder = options.out or Path("runs") / study.folder_name(name, asked)
+    report = study.reproduce(
+        name,
+        asked,
+        folder,
+        workers=options.workers,
+        progress=False if options.quiet else None,
+        command=f"hobnob reproduce {name}{study.flags(asked)}",
+    )
+    if report is None:
+        print(f"Stopped. The same command goes on: what is done is in {folder}.")
+        return INTERRUPTED
+    study.show(report, folder)
+    return DONE
 
 
 def _list(options: argparse.Namespace) -> int:

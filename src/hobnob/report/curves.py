@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from fractions import Fraction
 from itertools import cycle, product
+from typing import Literal, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from hobnob.errors import HobnobError
@@ -31,12 +31,13 @@ def convergence(
     log_y: bool | None = None,
     slope: float | None = None,
     reference: tuple[float, str] | None = None,
+    middle: Literal["median", "mean"] = "median",
     name: str | None = None,
     title: str | None = None,
 ) -> Picture:
     """Curves of `metric` against `axis`.
 
-    curves: label -> (x [R], y [R]), or y [S, R] for S seeds, drawn as their median and a band.
+    curves: label -> (x [R], y [R]), or y [S, R] for S seeds, drawn as their `middle` and a band.
     log_y: None chooses a logarithmic axis when all values are positive and span 1.5 decades.
     slope: also draw x to this power, just above where the first curve ends.
     reference: (value, label) of a horizontal line.
@@ -57,7 +58,7 @@ def convergence(
         ax = drawing.add_subplot()
         looks = cycle(product(("-", "--", ":"), style.SERIES))
         for (label, (x, y)), (line, colour) in zip(data.items(), looks, strict=False):
-            _draw(ax, label, x, y, line, colour, log_x, log_y)
+            _draw(ax, label, x, _spread(y, middle), line, colour, log_x, log_y)
         if reference is not None and np.isfinite(reference[0]) and (reference[0] > 0 or not log_y):
             label = style.shorten(reference[1], 40)
             ax.axhline(
@@ -67,16 +68,17 @@ def convergence(
         style.scale(ax, "x", log_x, UNITS.get(axis))
         style.scale(ax, "y", log_y)
         if slope is not None:
-            _draw_slope(ax, *next(iter(data.values())), slope)
+            x, y = next(iter(data.values()))
+            _draw_slope(ax, x, _spread(y, middle).middle, slope)
         ax.set_xlabel(axis)
         ax.set_ylabel(metric)
-        _draw_legend(drawing, ax)
+        style.legend(drawing, ax, HEIGHT)
         style.settle(drawing)
 
     return Picture(
         name=name or re.sub(r"\W+", "-", f"convergence {metric} {axis}").lower(),
         title=title or f"{metric} against {axis}",
-        caption=_caption(data, log_x, log_y),
+        caption=_caption(data, middle, log_x, log_y),
         csv=_csv(data, axis, metric),
         figure=drawing,
     )
@@ -93,12 +95,19 @@ def _checked(label: str, x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
     return x, np.atleast_2d(y)
 
 
-def _spread(y: Array) -> tuple[Array, Array, Array]:
-    """Median, low and high over the seeds. A seed that diverged counts as infinitely large:
-    leaving it out would flatter the others. Few seeds give their smallest and largest."""
+class _Spread(NamedTuple):
+    middle: Array
+    low: Array
+    high: Array
+    seeds: int
+
+
+def _spread(y: Array, middle: Literal["median", "mean"]) -> _Spread:
+    """Over the seeds. One that diverged counts as infinitely large: leaving it out would flatter
+    the others. Few seeds give their smallest and largest."""
     y = np.where(np.isfinite(y), y, np.inf)
     low, high = np.quantile(y, BAND, axis=0, method="nearest")
-    return np.median(y, axis=0), low, high
+    return _Spread(getattr(np, middle)(y, axis=0), low, high, len(y))
 
 
 def _shown(values: Array, log: bool) -> Array:
@@ -107,23 +116,22 @@ def _shown(values: Array, log: bool) -> Array:
 
 
 def _draw(
-    ax: Axes, label: str, x: Array, y: Array, line: str, colour: str, log_x: bool, log_y: bool
+    ax: Axes, label: str, x: Array, y: _Spread, line: str, colour: str, log_x: bool, log_y: bool
 ) -> None:
-    middle, low, high = _spread(y)
+    middle, low, high, seeds = y
     x, middle, high = _shown(x, log_x), _shown(middle, log_y), _shown(high, log_y)
     # One point alone would be an invisible line.
     marker = "o" if np.isfinite(x + middle).sum() == 1 else ""
     ax.plot(x, middle, line, color=colour, marker=marker, label=style.shorten(label, 40))
-    if len(y) > 1 and np.isfinite(high).any():
+    if seeds > 1 and np.isfinite(high).any():
         # A band that reaches down to zero goes on to the edge of what is shown.
         floor = np.nanmin(np.concatenate([_shown(low, log_y), high]))
         low = np.where(np.isfinite(low), np.maximum(low, floor), np.nan)
         ax.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
 
 
-def _draw_slope(ax: Axes, x: Array, y: Array, slope: float) -> None:
+def _draw_slope(ax: Axes, x: Array, middle: Array, slope: float) -> None:
     """c x^slope over the last two thirds of the first curve, without widening the axes."""
-    middle = _spread(y)[0]
     usable = np.flatnonzero((x > 0) & np.isfinite(middle) & (middle > 0))
     if usable.size < 2:
         return
@@ -143,28 +151,13 @@ def _draw_slope(ax: Axes, x: Array, y: Array, slope: float) -> None:
     ax.set(xlim=view[0], ylim=view[1])
 
 
-def _draw_legend(drawing: Figure, ax: Axes) -> None:
-    """Above the curves, in as many columns as fit; the figure grows by its rows."""
-    labels = ax.get_legend_handles_labels()[1]
-    if len(labels) < 2:
-        return
-    columns = rows = 0
-    for columns in range(min(4, len(labels)), 0, -1):
-        rows = -(-len(labels) // columns)
-        widest = [max(map(len, labels[i : i + rows])) for i in range(0, len(labels), rows)]
-        if sum(widest) + 6 * len(widest) <= 70:  # characters across the figure
-            break
-    drawing.legend(loc="outside upper left", ncols=columns)
-    drawing.set_figheight(HEIGHT + 0.19 * rows)
-
-
-def _caption(data: Mapping[str, tuple[Array, Array]], log_x: bool, log_y: bool) -> str:
+def _caption(data: Mapping[str, tuple[Array, Array]], middle: str, log_x: bool, log_y: bool) -> str:
     sentences = []
     seeds = sorted({len(y) for _, y in data.values() if len(y) > 1})
     if seeds:
         count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
         spread = "all of them" if seeds[-1] < 6 else "the middle 80 %"
-        sentences.append(f"Median of {count} seeds; the band holds {spread}.")
+        sentences.append(f"{middle.capitalize()} of {count} seeds; the band holds {spread}.")
     ys = np.concatenate([y.ravel() for _, y in data.values()])
     bad = int((~np.isfinite(ys)).sum())
     if bad:

@@ -33,11 +33,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, a text (blank lines part its paragraphs), and what to look at."""
+    """A heading, a text (blank lines part its paragraphs), what to look at, and numbers."""
 
     title: str
     text: str = ""
     pictures: Sequence[Picture | Choice] = ()
+    table: Sequence[Mapping[str, object]] = ()
 
 
 def write_page(
@@ -106,7 +107,8 @@ def _section(section: Section, numbers: count[int]) -> str:
         _choice(item, numbers) if isinstance(item, Choice) else _figure(item, next(numbers))
         for item in section.pictures
     ]
-    parts = [f"<h2>{escape(section.title)}</h2>", *paragraphs, *pictures]
+    table = _table(section.table, section.title)
+    parts = [f"<h2>{escape(section.title)}</h2>", *paragraphs, table, *pictures]
     return "<section>\n" + "\n".join(parts) + "\n</section>"
 
 
@@ -156,7 +158,7 @@ def _download(picture: Picture, ending: str, kind: str, text: str) -> str:
     )
 
 
-def _table(rows: Sequence[Mapping[str, object]]) -> str:
+def _table(rows: Sequence[Mapping[str, object]], label: str = "Summary") -> str:
     if not rows:
         return ""
     columns = list(dict.fromkeys(column for row in rows for column in row))
@@ -168,7 +170,7 @@ def _table(rows: Sequence[Mapping[str, object]]) -> str:
         "<tr>" + "".join(f"<td{_side(number)}>{text}</td>" for text, number in cells) + "</tr>"
         for cells in ([_cell(row.get(column, "")) for column in columns] for row in rows)
     )
-    return f"""<div class="table" tabindex="0" role="region" aria-label="Summary"><table>
+    return f"""<div class="table" tabindex="0" role="region" aria-label="{escape(label)}"><table>
 <thead><tr>{head}</tr></thead>
 <tbody>
 {body}

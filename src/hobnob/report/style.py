@@ -115,6 +115,21 @@ def settle(drawing: Figure) -> None:
     drawing.set_layout_engine("none")
 
 
+def legend(drawing: Figure, ax: Axes, height: float) -> None:
+    """Above the curves, in as many columns as fit; the figure grows by its rows."""
+    labels = ax.get_legend_handles_labels()[1]
+    if len(labels) < 2:
+        return
+    columns = rows = 0
+    for columns in range(min(4, len(labels)), 0, -1):
+        rows = -(-len(labels) // columns)
+        widest = [max(map(len, labels[i : i + rows])) for i in range(0, len(labels), rows)]
+        if sum(widest) + 6 * len(widest) <= 70:  # characters across the figure
+            break
+    drawing.legend(loc="outside upper left", ncols=columns)
+    drawing.set_figheight(height + 0.19 * rows)
+
+
 def shorten(text: object, most: int = 28) -> str:
     """A name as a label: one line, printable, and no longer than a label may be."""
     line = "".join(c for c in " ".join(str(text).split()) if c.isprintable())

@@ -1,0 +1,5 @@
+"""The paper's experiments and claims: what `hobnob reproduce` runs.
+
+A study plans cells, each a measurement of its own; a pool of processes carries them out; the study
+makes a report of what was found.
+"""

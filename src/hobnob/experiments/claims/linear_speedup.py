@@ -1,0 +1,92 @@
+"""Claim 2: agents need the same samples in all, however many they are, so fewer steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from hobnob.experiments import policy
+from hobnob.experiments.cell import Cell, Found
+from hobnob.experiments.claims._claim import Check, Claim, Finding
+from hobnob.experiments.statistics import Interval, slope_interval
+from hobnob.experiments.study import Options
+from hobnob.report.intervals import intervals
+from hobnob.report.picture import Picture
+
+CLOSE = 0.25  # how far a slope's interval may reach from what the theory says
+
+
+class LinearSpeedup(Claim):
+    number = 2
+    title = "Linear speed-up"
+    says = (
+        "K agents reach an error with about the same total number of samples for K = 5, 10, 20, so "
+        "the iterations fall like 1/K."
+    )
+
+    def setting(self, options: Options) -> str:
+        return (
+            f"the runs of claim 1. Counted is the first record at which |mean x - x*|^2 is at most "
+            f"{_target(options):.0e}; the slopes are those of log count against log K, one for "
+            f"each simulation."
+        )
+
+    def plan(self, options: Options) -> list[Cell]:
+        return policy.cells(policy.dsbo_runs(options), options, prefix="01-02-")
+
+    def judge(self, options: Options, found: Mapping[str, Found]) -> Finding:
+        curves = policy.gather(policy.dsbo_runs(options), options, found, prefix="01-02-")
+        target = _target(options)
+        total = {run.agents: policy.samples_needed(run, c, target) for run, c in curves.items()}
+        agents = np.array(list(total))
+        samples = np.stack(list(total.values()), axis=1)
+        reached = np.isfinite(samples).all(axis=1)
+        if reached.sum() < 2:
+            never = Interval(float("nan"), float("-inf"), float("inf"))
+            check = Check(f"an error of {target:.0e} is reached", never, (0.0, 0.0))
+            return Finding([check], "Too few simulations reached the error to tell.")
+        steps = samples[reached] / agents
+        of_samples = slope_interval(agents, samples[reached])
+        of_steps = slope_interval(agents, steps)
+        middle = np.median(samples[reached], axis=0)
+        words = ", ".join(f"{n:,.0f} with K = {K}" for K, n in zip(agents, middle, strict=True))
+        return Finding(
+            [
+                _check("samples of all agents against K", of_samples, 0.0),
+                _check("samples of one agent, and so iterations, against K", of_steps, -1.0),
+            ],
+            f"All agents together needed {words} samples (median of the {reached.sum()} of "
+            f"{reached.size} simulations that got there with every K).",
+            [_picture(agents, samples[reached], target)],
+        )
+
+
+def _target(options: Options) -> float:
+    return 5e-6 if options.quick else policy.TARGETS[0]
+
+
+def _check(what: str, slope: Interval, theory: float) -> Check:
+    low, high = theory - CLOSE, theory + CLOSE
+    says = f"{what}: the slope's interval lies in [{low:g}, {high:g}]"
+    return Check(says, slope, (low, high))
+
+
+def _picture(agents: np.ndarray, samples: np.ndarray, target: float) -> Picture:
+    def reach(values: np.ndarray) -> tuple[float, float, float]:
+        low, middle, high = np.quantile(values, (0.125, 0.5, 0.875), method="nearest")
+        return float(middle), float(low), float(high)
+
+    return intervals(
+        {
+            "all agents": {int(K): reach(n) for K, n in zip(agents, samples.T, strict=True)},
+            "each agent": {int(K): reach(n / K) for K, n in zip(agents, samples.T, strict=True)},
+        },
+        "agents K",
+        "samples",
+        log_x=True,
+        log_y=True,
+        name="02-samples-to-an-error",
+        title=f"Samples until the error is {target:.0e}",
+        caption="Median of the simulations and the middle 75 %.",
+    )

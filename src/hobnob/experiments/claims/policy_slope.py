@@ -1,0 +1,47 @@
+"""Claim 1: in policy evaluation the error falls like 1/t."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hobnob.experiments import policy
+from hobnob.experiments.cell import Cell, Found
+from hobnob.experiments.claims._claim import Check, Claim, Finding
+from hobnob.experiments.study import Options
+
+CLOSE = (-1.2, -0.8)
+
+
+class PolicySlope(Claim):
+    number = 1
+    title = "The slope in policy evaluation"
+    says = "the slopes of log |mean x - x*|^2 against log t are close to -1 for K = 5, 10, 20."
+
+    def setting(self, options: Options) -> str:
+        (run, *_), sims = policy.dsbo_runs(options), policy.simulations(options)
+        return (
+            f"as in hobnob reproduce policy: ring with weights 1/3, |S| = {policy.STATES}, "
+            f"T = {run.steps:,}, the paper's step sizes, {sims} simulations with an environment "
+            f"each. The slope is that of a least-squares line through the mean errors in twenty "
+            f"windows, even in log t, over the last decade of t; one for each simulation."
+        )
+
+    def plan(self, options: Options) -> list[Cell]:
+        return policy.cells(policy.dsbo_runs(options), options, prefix="01-02-")
+
+    def judge(self, options: Options, found: Mapping[str, Found]) -> Finding:
+        curves = policy.gather(policy.dsbo_runs(options), options, found, prefix="01-02-")
+        slopes = {
+            run.agents: policy.late_slope(c["step"][0], c["squared_error"])
+            for run, c in curves.items()
+        }
+        checks = [
+            Check(
+                f"K = {K}: the slope's interval lies in {list(CLOSE)}",
+                slope,
+                CLOSE,
+            )
+            for K, slope in slopes.items()
+        ]
+        words = ", ".join(f"{slope.value:.2f} with K = {K}" for K, slope in slopes.items())
+        return Finding(checks, f"The mean slopes are {words}.", [policy.against_steps(curves)])

@@ -55,19 +55,19 @@ class Run(NamedTuple):
 
 
 def plan(options: Options) -> list[Cell]:
-    return cells(_runs(options), options)
+    return cells(_runs(options), simulations(options), options.data)
 
 
-def cells(runs: Sequence[Run], options: Options, prefix: str = "") -> list[Cell]:
+def cells(runs: Sequence[Run], sims: int, data: str | None, prefix: str = "") -> list[Cell]:
     return [
         Cell(
             prefix + run.cell_name(sim),
             measure,
-            {**run._asdict(), "sim": sim, "data": options.data},
+            {**run._asdict(), "sim": sim, "data": data},
             work=run.agents * (run.steps if run.method == "DSBO" else run.steps**2 / 4),
         )
         for run in runs
-        for sim in range(simulations(options))
+        for sim in range(sims)
     ]
 
 
@@ -99,7 +99,7 @@ def algorithm(method: str) -> Any:
 
 def report(options: Options, found: Mapping[str, Found]) -> Report:
     sims, runs = simulations(options), _runs(options)
-    together = gather(runs, options, found)
+    together = gather(runs, sims, found)
     dsbo = {run: curves for run, curves in together.items() if run.method == "DSBO"}
     needed = {
         target: {run.agents: samples_needed(run, curves, target) for run, curves in dsbo.items()}
@@ -172,8 +172,8 @@ def late_slope(steps: np.ndarray, errors: np.ndarray) -> Any:
     return slope_interval(centres, means)
 
 
-def simulations(options: Options) -> int:
-    return options.sims or (3 if options.quick else 10)
+def simulations(options: Options, full: int = 10) -> int:
+    return options.sims or (3 if options.quick else full)
 
 
 def dsbo_runs(options: Options) -> list[Run]:
@@ -201,12 +201,12 @@ def _on_features(data: str, agents: int, sim: int) -> Policy:
 
 
 def gather(
-    runs: Sequence[Run], options: Options, found: Mapping[str, Found], prefix: str = ""
+    runs: Sequence[Run], sims: int, found: Mapping[str, Found], prefix: str = ""
 ) -> dict[Run, dict[str, np.ndarray]]:
     """The columns of all simulations of each run, [sims, rows]."""
     together = {}
     for run in runs:
-        each = [found[prefix + run.cell_name(sim)] for sim in range(simulations(options))]
+        each = [found[prefix + run.cell_name(sim)] for sim in range(sims)]
         together[run] = {name: np.stack([one[name] for one in each]) for name in each[0]}
     return together
 

@@ -9,6 +9,7 @@ import numpy as np
 from hobnob.experiments import policy
 from hobnob.experiments.cell import Cell, Found
 from hobnob.experiments.claims._claim import Check, Claim, Finding
+from hobnob.experiments.claims.policy_slope import PREFIX, SIMS
 from hobnob.experiments.statistics import Interval, slope_interval
 from hobnob.experiments.study import Options
 from hobnob.report.intervals import intervals
@@ -33,10 +34,12 @@ class LinearSpeedup(Claim):
         )
 
     def plan(self, options: Options) -> list[Cell]:
-        return policy.cells(policy.dsbo_runs(options), options, prefix="01-02-")
+        sims = policy.simulations(options, SIMS)
+        return policy.cells(policy.dsbo_runs(options), sims, options.data, PREFIX)
 
     def judge(self, options: Options, found: Mapping[str, Found]) -> Finding:
-        curves = policy.gather(policy.dsbo_runs(options), options, found, prefix="01-02-")
+        sims = policy.simulations(options, SIMS)
+        curves = policy.gather(policy.dsbo_runs(options), sims, found, PREFIX)
         target = _target(options)
         total = {run.agents: policy.samples_needed(run, c, target) for run, c in curves.items()}
         agents = np.array(list(total))

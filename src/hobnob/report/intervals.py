@@ -35,7 +35,7 @@ def intervals(
     """`metric` along `axis`: label -> place -> (value, low, high).
 
     Places that are all numbers lie where they are; others, such as names of networks, side by side.
-    slope: also draw x to this power through the first value of the first series.
+    slope: also draw x to this power, just above the first value of the first series.
     reference: (value, label) of a horizontal line.
     """
     if not any(series.values()):
@@ -110,7 +110,7 @@ def _draw_slope(ax: Axes, points: Mapping[object, Measured], slope: float) -> No
     power = str(Fraction(slope).limit_denominator(12)).replace("-", "−")
     ax.plot(
         x,
-        first * (x / x[0]) ** slope,
+        1.5 * first * (x / x[0]) ** slope,
         color=style.MUTED,
         linewidth=1.2,
         linestyle=(0, (5, 3)),

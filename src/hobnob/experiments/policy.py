@@ -108,15 +108,16 @@ def report(options: Options, found: Mapping[str, Found]) -> Report:
     late = {run.agents: late_slope(c["step"][0], c["squared_error"]) for run, c in dsbo.items()}
     words = ", ".join(f"{slope} with K = {K}" for K, slope in late.items())
     reached = needed[TARGETS[0]]
-    middle = ", ".join(f"{_middle(n)} with K = {K}" for K, n in reached.items())
+    middle = ", ".join(f"{_middle(n)} (K = {K})" for K, n in reached.items())
+    features = f"those of {options.data}" if options.data else "10, drawn at random"
     return Report(
         title="Policy evaluation over a ring",
         lead="The paper's Figure 3. Agents on a ring evaluate a policy from rewards of their own: "
-        f"|S| = {STATES} states, m = 10 features, discount 0.9. {sims} simulations, each with an "
-        "environment of its own.",
+        f"|S| = {STATES} states, discount 0.9, features: {features}. {sims} simulations, each with "
+        "an environment of its own.",
         verdict="The slope of log error against log iteration over the last decade is "
-        f"{words} (mean and 95 % interval over the simulations). For an error of 1e-6 all agents "
-        f"together need {middle} samples (median).",
+        f"{words} (mean and 95 % interval over the simulations). Samples of all agents for "
+        f"an error of 1e-6, median: {middle}.",
         table=[_row(run, curves) for run, curves in together.items()],
         sections=[
             Section(

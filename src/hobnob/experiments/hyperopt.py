@@ -172,8 +172,9 @@ def _samples(run: Run, curves: Mapping[str, np.ndarray]) -> np.ndarray:
 def _section(title: str, deal: str, runs: Mapping[Run, dict[str, np.ndarray]]) -> Section:
     name = deal.replace(" ", "-")
     first = next(iter(runs))
-    # (a) compares at equal samples: with five agents the longer run.
-    by_samples = {run: c for run, c in runs.items() if (run.agents, run.steps) != first[1:3]}
+    # (a) compares at equal samples: with five agents the longer run, which comes after the other.
+    last = {(run.method, run.agents): run for run in runs}
+    by_samples = {run: runs[run] for run in last.values()}
     by_steps = {r: c for r, c in runs.items() if r.method == "DSBO" and r.steps == first.steps}
     best = float(np.mean([curves["best"].mean() for curves in runs.values()]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -54,15 +55,27 @@ class LinearSpeedup(Claim):
         of_steps = slope_interval(agents, steps)
         middle = np.median(samples[reached], axis=0)
         words = ", ".join(f"{n:,.0f} with K = {K}" for K, n in zip(agents, middle, strict=True))
+        all_samples, at_end = _errors_at_equal_samples(curves)
         return Finding(
             [
                 _check("samples of all agents against K", of_samples, 0.0),
                 _check("samples of one agent, and so iterations, against K", of_steps, -1.0),
             ],
             f"All agents together needed {words} samples (median of the {reached.sum()} of "
-            f"{reached.size} simulations that got there with every K).",
+            f"{reached.size} simulations that got there with every K). Not judged, the error at "
+            f"equal samples: at {all_samples:,.0f} of all agents it goes like K to the power "
+            f"{slope_interval(agents, at_end)}.",
             [_picture(agents, samples[reached], target)],
         )
+
+
+def _errors_at_equal_samples(curves: Mapping[Any, Found]) -> tuple[float, np.ndarray]:
+    """The most samples that every K has drawn, and the mean error over the last fifth of them."""
+    total = {run: c["samples"][0] * run.agents for run, c in curves.items()}
+    most = min(samples[-1] for samples in total.values())
+    late = {run: (samples > 0.8 * most) & (samples <= most) for run, samples in total.items()}
+    errors = [c["squared_error"][:, late[run]].mean(axis=1) for run, c in curves.items()]
+    return float(most), np.stack(errors, axis=1)
 
 
 def _target(options: Options) -> float:

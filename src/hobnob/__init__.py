@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hobnob.algorithms.dbsa import DBSA
     from hobnob.algorithms.dsbo import DSBO
     from hobnob.algorithms.dsgd import DSGD
+    from hobnob.algorithms.dsoba import DSOBA
     from hobnob.algorithms.fednest import FedNest
     from hobnob.algorithms.fedsbo import FedSBO
     from hobnob.algorithms.nasa import NASA
@@ -60,6 +61,7 @@ _HOMES = {
     "algorithms.dbsa": ("DBSA",),
     "algorithms.dsbo": ("DSBO",),
     "algorithms.dsgd": ("DSGD",),
+    "algorithms.dsoba": ("DSOBA",),
     "algorithms.fednest": ("FedNest",),
     "algorithms.fedsbo": ("FedSBO",),
     "algorithms.nasa": ("NASA",),
@@ -98,6 +100,7 @@ __all__ = [
     "DBSA",
     "DSBO",
     "DSGD",
+    "DSOBA",
     "NASA",
     "SCGD",
     "Agent",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hobnob.algorithms.fedsbo import FedSBO
     from hobnob.algorithms.nasa import NASA
     from hobnob.algorithms.scgd import SCGD
+    from hobnob.algorithms.sparkle import SPARKLE
     from hobnob.algorithms.stocbio import StocBiO
     from hobnob.compositional import Compositional
     from hobnob.data import Records, Simulator
@@ -66,6 +67,7 @@ _HOMES = {
     "algorithms.fedsbo": ("FedSBO",),
     "algorithms.nasa": ("NASA",),
     "algorithms.scgd": ("SCGD",),
+    "algorithms.sparkle": ("SPARKLE",),
     "algorithms.stocbio": ("StocBiO",),
     "compositional": ("Compositional",),
     "data": ("Records", "Simulator"),
@@ -103,6 +105,7 @@ __all__ = [
     "DSOBA",
     "NASA",
     "SCGD",
+    "SPARKLE",
     "Agent",
     "Algorithm",
     "CheckpointError",

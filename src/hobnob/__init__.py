@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hobnob.algorithms.dsoba import DSOBA
     from hobnob.algorithms.fednest import FedNest
     from hobnob.algorithms.fedsbo import FedSBO
+    from hobnob.algorithms.madsbo import MADSBO
     from hobnob.algorithms.nasa import NASA
     from hobnob.algorithms.scgd import SCGD
     from hobnob.algorithms.sparkle import SPARKLE
@@ -65,6 +66,7 @@ _HOMES = {
     "algorithms.dsoba": ("DSOBA",),
     "algorithms.fednest": ("FedNest",),
     "algorithms.fedsbo": ("FedSBO",),
+    "algorithms.madsbo": ("MADSBO",),
     "algorithms.nasa": ("NASA",),
     "algorithms.scgd": ("SCGD",),
     "algorithms.sparkle": ("SPARKLE",),
@@ -103,6 +105,7 @@ __all__ = [
     "DSBO",
     "DSGD",
     "DSOBA",
+    "MADSBO",
     "NASA",
     "SCGD",
     "SPARKLE",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hobnob.algorithms.fednest import FedNest
     from hobnob.algorithms.fedsbo import FedSBO
     from hobnob.algorithms.madsbo import MADSBO
+    from hobnob.algorithms.madsbo_gt import MADSBOGT
     from hobnob.algorithms.nasa import NASA
     from hobnob.algorithms.scgd import SCGD
     from hobnob.algorithms.sparkle import SPARKLE
@@ -67,6 +68,7 @@ _HOMES = {
     "algorithms.fednest": ("FedNest",),
     "algorithms.fedsbo": ("FedSBO",),
     "algorithms.madsbo": ("MADSBO",),
+    "algorithms.madsbo_gt": ("MADSBOGT",),
     "algorithms.nasa": ("NASA",),
     "algorithms.scgd": ("SCGD",),
     "algorithms.sparkle": ("SPARKLE",),
@@ -106,6 +108,7 @@ __all__ = [
     "DSGD",
     "DSOBA",
     "MADSBO",
+    "MADSBOGT",
     "NASA",
     "SCGD",
     "SPARKLE",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hobnob.algorithms.scgd import SCGD
     from hobnob.algorithms.sparkle import SPARKLE
     from hobnob.algorithms.stocbio import StocBiO
+    from hobnob.algorithms.storm import STORM
     from hobnob.compositional import Compositional
     from hobnob.data import Records, Simulator
     from hobnob.errors import (
@@ -73,6 +74,7 @@ _HOMES = {
     "algorithms.scgd": ("SCGD",),
     "algorithms.sparkle": ("SPARKLE",),
     "algorithms.stocbio": ("StocBiO",),
+    "algorithms.storm": ("STORM",),
     "compositional": ("Compositional",),
     "data": ("Records", "Simulator"),
     "errors": (
@@ -112,6 +114,7 @@ __all__ = [
     "NASA",
     "SCGD",
     "SPARKLE",
+    "STORM",
     "Agent",
     "Algorithm",
     "CheckpointError",

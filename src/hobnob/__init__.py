@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hobnob.algorithms.fedsbo import FedSBO
     from hobnob.algorithms.madsbo import MADSBO
     from hobnob.algorithms.madsbo_gt import MADSBOGT
+    from hobnob.algorithms.mdbo import MDBO
     from hobnob.algorithms.nasa import NASA
     from hobnob.algorithms.scgd import SCGD
     from hobnob.algorithms.sparkle import SPARKLE
@@ -70,6 +71,7 @@ _HOMES = {
     "algorithms.fedsbo": ("FedSBO",),
     "algorithms.madsbo": ("MADSBO",),
     "algorithms.madsbo_gt": ("MADSBOGT",),
+    "algorithms.mdbo": ("MDBO",),
     "algorithms.nasa": ("NASA",),
     "algorithms.scgd": ("SCGD",),
     "algorithms.sparkle": ("SPARKLE",),
@@ -111,6 +113,7 @@ __all__ = [
     "DSOBA",
     "MADSBO",
     "MADSBOGT",
+    "MDBO",
     "NASA",
     "SCGD",
     "SPARKLE",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hobnob.algorithms.madsbo_gt import MADSBOGT
     from hobnob.algorithms.mdbo import MDBO
     from hobnob.algorithms.nasa import NASA
+    from hobnob.algorithms.penalty import Penalty
     from hobnob.algorithms.scgd import SCGD
     from hobnob.algorithms.sparkle import SPARKLE
     from hobnob.algorithms.stocbio import StocBiO
@@ -73,6 +74,7 @@ _HOMES = {
     "algorithms.madsbo_gt": ("MADSBOGT",),
     "algorithms.mdbo": ("MDBO",),
     "algorithms.nasa": ("NASA",),
+    "algorithms.penalty": ("Penalty",),
     "algorithms.scgd": ("SCGD",),
     "algorithms.sparkle": ("SPARKLE",),
     "algorithms.stocbio": ("StocBiO",),
@@ -131,6 +133,7 @@ __all__ = [
     "HobnobError",
     "Network",
     "NetworkError",
+    "Penalty",
     "Problem",
     "ProblemError",
     "Records",

@@ -56,6 +56,18 @@ def test_every_member_finds_the_solution(member: str) -> None:
     assert max(result.history[f"consensus_{w}"][-1] for w in "xyz") <= 1e-12
 
 
+def test_in_float32_tracking_members_come_nearer() -> None:
+    problem = quadratic(8, 3, 4, condition=2.0, seed=1, dtype="float32")
+    truth = quadratic(8, 3, 4, condition=2.0, seed=1)
+    error = {}
+    for member in ("ed", "gt"):
+        algorithm = replace(hb.SPARKLE.suggest(Scale(2.0, 1.0)), x=member, y=member, z=member)
+        x = hb.solve(problem, hb.ring(8), algorithm, steps=3000, metrics=None).x
+        error[member] = np.linalg.norm(truth.closed_form(x).gradient)
+    assert error["gt"] < 1e-4
+    assert error["ed"] > 10 * error["gt"]
+
+
 # rounds and vectors of one level in one iteration
 @pytest.mark.parametrize(
     ("member", "rounds", "vectors"),

@@ -60,6 +60,8 @@ class SPARKLE(Algorithm):
     does, yet in three rounds: z needs y+ and x needs z+.
 
     With constant steps and without noise it finds the solution, however much agents differ.
+    "ed" and "extra" add up the rounding errors of w itself, the others only those of step g_w: in
+    float32 long runs drift with the first two, and the tracking members come much nearer.
 
     Departures: all levels use the one network, where the source lets each have its own. Where the
     problem bounds x, (4) is followed by a projection, of which the corrections do not know.

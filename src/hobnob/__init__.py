@@ -20,11 +20,18 @@ if TYPE_CHECKING:
     from hobnob.algorithms.dbsa import DBSA
     from hobnob.algorithms.dsbo import DSBO
     from hobnob.algorithms.dsgd import DSGD
+    from hobnob.algorithms.dsoba import DSOBA
     from hobnob.algorithms.fednest import FedNest
     from hobnob.algorithms.fedsbo import FedSBO
+    from hobnob.algorithms.madsbo import MADSBO
+    from hobnob.algorithms.madsbo_gt import MADSBOGT
+    from hobnob.algorithms.mdbo import MDBO
     from hobnob.algorithms.nasa import NASA
+    from hobnob.algorithms.penalty import Penalty
     from hobnob.algorithms.scgd import SCGD
+    from hobnob.algorithms.sparkle import SPARKLE
     from hobnob.algorithms.stocbio import StocBiO
+    from hobnob.algorithms.storm import STORM
     from hobnob.compositional import Compositional
     from hobnob.data import Records, Simulator
     from hobnob.errors import (
@@ -60,11 +67,18 @@ _HOMES = {
     "algorithms.dbsa": ("DBSA",),
     "algorithms.dsbo": ("DSBO",),
     "algorithms.dsgd": ("DSGD",),
+    "algorithms.dsoba": ("DSOBA",),
     "algorithms.fednest": ("FedNest",),
     "algorithms.fedsbo": ("FedSBO",),
+    "algorithms.madsbo": ("MADSBO",),
+    "algorithms.madsbo_gt": ("MADSBOGT",),
+    "algorithms.mdbo": ("MDBO",),
     "algorithms.nasa": ("NASA",),
+    "algorithms.penalty": ("Penalty",),
     "algorithms.scgd": ("SCGD",),
+    "algorithms.sparkle": ("SPARKLE",),
     "algorithms.stocbio": ("StocBiO",),
+    "algorithms.storm": ("STORM",),
     "compositional": ("Compositional",),
     "data": ("Records", "Simulator"),
     "errors": (
@@ -98,8 +112,14 @@ __all__ = [
     "DBSA",
     "DSBO",
     "DSGD",
+    "DSOBA",
+    "MADSBO",
+    "MADSBOGT",
+    "MDBO",
     "NASA",
     "SCGD",
+    "SPARKLE",
+    "STORM",
     "Agent",
     "Algorithm",
     "CheckpointError",
@@ -113,6 +133,7 @@ __all__ = [
     "HobnobError",
     "Network",
     "NetworkError",
+    "Penalty",
     "Problem",
     "ProblemError",
     "Records",

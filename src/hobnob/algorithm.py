@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -45,9 +45,9 @@ def positive() -> Any:
     return field(metadata={"range": Range(0, open_below=True), "may_vanish": True})
 
 
-def constant() -> Any:
+def constant(default: Any = MISSING) -> Any:
     """A number above 0, such as a constant of the problem."""
-    return field(metadata={"range": Range(0, open_below=True), "fixed": True})
+    return field(default=default, metadata={"range": Range(0, open_below=True), "fixed": True})
 
 
 def fraction() -> Any:
@@ -58,6 +58,11 @@ def fraction() -> Any:
 def count(least: int = 0) -> Any:
     """A whole number."""
     return field(metadata={"range": Range(least), "fixed": True, "whole": True})
+
+
+def choice(default: str, *others: str) -> Any:
+    """One of several words."""
+    return field(default=default, metadata={"words": (default, *others)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +124,11 @@ class Algorithm:
     def __post_init__(self) -> None:
         for name, value in self._settings():
             metadata = self._metadata(name)
+            words = metadata.get("words")
+            if words and value not in words:
+                quoted = [f'"{word}"' for word in words]
+                allowed = f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+                raise SettingError(f"{name} = {value!r} must be {allowed}.")
             if metadata.get("fixed") or not callable(value):
                 self._check(name, value)
             if metadata.get("whole"):  # 20.0, as np.ceil gives it, counts matrices as well as 20

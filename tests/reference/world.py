@@ -115,6 +115,9 @@ class Logistic(World):
     def grad_y_g(self, x: np.ndarray, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
         return self._fit_gradient("inner_data", y, rows) + np.exp(x) * y
 
+    def grad_x_g(self, x: np.ndarray, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        return np.exp(x) * y**2 / 2
+
     def J(self, x: np.ndarray, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
         return np.diag(np.exp(x) * y)
 

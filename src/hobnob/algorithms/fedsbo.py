@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from hobnob.agent import Agent
-from hobnob.algorithm import Algorithm, Scale, constant, count, fraction, positive
-from hobnob.errors import SettingError
+from hobnob.algorithm import Algorithm, Scale, choice, constant, count, fraction, positive
 from hobnob.inverse import stored_series
 from hobnob.schedules import Schedule
 
@@ -85,12 +84,7 @@ class FedSBO(Algorithm):
     terms: int = count(1)
     smoothness: float = constant()
     strong_convexity: float = constant()
-    inverse: str = field(default="series")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.inverse not in ("series", "solve"):
-            raise SettingError(f'inverse = {self.inverse!r} must be "series" or "solve".')
+    inverse: str = choice("series", "solve")
 
     @classmethod
     def suggest(cls, scale: Scale) -> FedSBO:

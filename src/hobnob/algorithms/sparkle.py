@@ -1,0 +1,201 @@
+"""SPARKLE: one loop, and at each level a correction that makes constant steps exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from hobnob.agent import Agent
+from hobnob.algorithm import Algorithm, Scale, choice, fraction, positive
+from hobnob.schedules import Schedule
+
+Tree = TypeVar("Tree")
+
+
+class State(NamedTuple):
+    """What an agent holds; a memory is what the member of its level needs besides."""
+
+    x: jax.Array  # outer solution
+    y: jax.Array  # inner solution
+    z: jax.Array  # estimate of H^-1 grad_y f
+    r: jax.Array  # average of its own x-directions
+    x_memory: jax.Array
+    y_memory: jax.Array
+    z_memory: jax.Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class SPARKLE(Algorithm):
+    r"""SPARKLE (Zhu, Kong, Lu, Huang and Yuan, "SPARKLE: A Unified Single-Loop Primal-Dual
+    Framework for Decentralized Bilevel Optimization", NeurIPS 2024).
+
+    In every iteration agent k draws zeta for f and xi for g. For w = y, z, x in that order,
+
+        (1)  g_y = grad_y g                                             at (x, y)
+        (2)  g_z = H z - grad_y f                                       at (x, y+)
+        (3)  g_x = r+ = (1 - theta) r + theta (grad_x f - J z+)         at (x, y+)
+        (4)  w+ = A (C w - step g_w) - D,   D+ = D + B w+
+
+    with step = gamma, beta, alpha. With M = (I + W) / 2 the members of the family are
+
+        "ed"           exact diffusion     A = M     C = I     B = I - M
+        "extra"        EXTRA               A = I     C = M     B = I - M
+        "gt"           gradient tracking   A = I     C = M^2   B = (I - M)^2
+        "semi-atc-gt"  gradient tracking   A = M     C = M     B = (I - M)^2
+        "atc-gt"       gradient tracking   A = M^2   C = I     B = (I - M)^2
+
+    and each level may use another one. Start: x = x0, y = y0, z = r = D = 0.
+
+    (4) is not computed as it stands, which would take up to four exchanges, but in an equivalent
+    form with few of them; these are the functions below. That all agents start at the same point
+    makes the forms equal from the first iteration on.
+
+    Cost of an iteration, per agent: 2 batches; 2 gradients and 2 products; a level sends one vector
+    in one round with "ed" and "extra", two vectors in one round with "gt" and "semi-atc-gt", and
+    two rounds of one vector with "atc-gt". So "ed" everywhere sends d_x + 2 d_y numbers, as D-SOBA
+    does, yet in three rounds: z needs y+ and x needs z+.
+
+    With constant steps and without noise it finds the solution, however much agents differ.
+    "ed" and "extra" add up the rounding errors of w itself, the others only those of step g_w: in
+    float32 long runs drift with the first two, and the tracking members come much nearer.
+
+    Departures: all levels use the one network, where the source lets each have its own. Where the
+    problem bounds x, (4) is followed by a projection, of which the corrections do not know.
+
+    Args:
+        alpha, beta, gamma: step sizes of x, z and y.
+        theta: weight of the newest direction in r, in (0, 1].
+        x, y, z: the member of each level.
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("quadratic")(agents=4)
+        >>> sparkle = hb.SPARKLE(alpha=0.01, beta=0.05, gamma=0.05, theta=0.2, y="extra", x="gt")
+        >>> hb.solve(problem, hb.ring(4), sparkle, steps=100).status
+        'finished'
+    """
+
+    exact: ClassVar[bool] = True
+
+    alpha: Schedule = positive()
+    beta: Schedule = positive()
+    gamma: Schedule = positive()
+    theta: Schedule = fraction()
+    x: str = choice("ed", "extra", "gt", "semi-atc-gt", "atc-gt")
+    y: str = choice("ed", "extra", "gt", "semi-atc-gt", "atc-gt")
+    z: str = choice("ed", "extra", "gt", "semi-atc-gt", "atc-gt")
+
+    @classmethod
+    def suggest(cls, scale: Scale) -> SPARKLE:
+        L, mu = scale
+        return cls(alpha=0.1 * mu / L, beta=0.2 / L, gamma=0.2 / L, theta=0.2)
+
+    def init(self, agent: Agent) -> State:
+        x, y, z = agent.x0, agent.y0, agent.zeros(agent.dim_y)
+        return State(
+            x=x,
+            y=y,
+            z=z,
+            r=agent.zeros(agent.dim_x),
+            x_memory=_START[self.x](x),
+            y_memory=_START[self.y](y),
+            z_memory=_START[self.z](z),
+        )
+
+    def step(self, agent: Agent, state: State) -> State:
+        x, y, z, r, x_memory, y_memory, z_memory = state
+        move_x, move_y, move_z = _MOVE[self.x], _MOVE[self.y], _MOVE[self.z]
+        alpha, beta, gamma, theta = agent.rates(self.alpha, self.beta, self.gamma, self.theta)
+        zeta, xi = agent.draw_outer("zeta"), agent.draw_inner("xi")
+
+        g_y = agent.inner_gradient(x, y, xi)  # (1)
+        y, y_memory = move_y(agent, y, y_memory, gamma * g_y)  # (4)
+        grad_x_f, grad_y_f = agent.outer_gradients(x, y, zeta)
+        g_z = agent.hessian_product(x, y, xi, z) - grad_y_f  # (2)
+        z, z_memory = move_z(agent, z, z_memory, beta * g_z)  # (4)
+        r = (1 - theta) * r + theta * (grad_x_f - agent.cross_product(x, y, xi, z))  # (3)
+        x, x_memory = move_x(agent, x, x_memory, alpha * r)  # (4)
+        return State(agent.project(x), y, z, r, x_memory, y_memory, z_memory)
+
+
+# --- the members: w, their memory and e = step g_w give w+ and the next memory -------------------
+
+Move = Callable[[Agent, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+
+
+def _M(agent: Agent, tree: Tree) -> Tree:
+    """M = (I + W) / 2."""
+    return jax.tree.map(lambda own, mixed: (own + mixed) / 2, tree, agent.mix(tree))
+
+
+def _exact_diffusion(
+    agent: Agent, w: jax.Array, memory: jax.Array, e: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """w+ = M (w + psi+ - psi) with psi+ = w - e."""
+    (psi,) = memory
+    return _M(agent, w + (w - e) - psi), jnp.stack([w - e])
+
+
+def _extra(
+    agent: Agent, w: jax.Array, memory: jax.Array, e: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """As it stands, with D brought up to date by the M w that is needed anyway."""
+    (D,) = memory
+    Mw = _M(agent, w)
+    D = D + w - Mw
+    return Mw - e - D, jnp.stack([D])
+
+
+def _tracking(
+    agent: Agent, w: jax.Array, memory: jax.Array, e: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """h+ = M h + e - e_old, w+ = M w - h+. What is kept is M h, from the same round as M w."""
+    Mh, e_old = memory
+    h = Mh + e - e_old
+    Mw, Mh = _M(agent, (w, h))
+    return Mw - h, jnp.stack([Mh, e])
+
+
+def _semi_tracking(
+    agent: Agent, w: jax.Array, memory: jax.Array, e: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """h+ = M h + e - e_old, w+ = M (w - h+)."""
+    Mh, e_old = memory
+    h = Mh + e - e_old
+    w, Mh = _M(agent, (w - h, h))
+    return w, jnp.stack([Mh, e])
+
+
+def _atc_tracking(
+    agent: Agent, w: jax.Array, memory: jax.Array, e: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """h+ = M (h + e - e_old), w+ = M (w - h+)."""
+    h, e_old = memory
+    h = _M(agent, h + e - e_old)
+    return _M(agent, w - h), jnp.stack([h, e])
+
+
+_MOVE: dict[str, Move] = {
+    "ed": _exact_diffusion,
+    "extra": _extra,
+    "gt": _tracking,
+    "semi-atc-gt": _semi_tracking,
+    "atc-gt": _atc_tracking,
+}
+
+
+def _zeros(count: int) -> Callable[[jax.Array], jax.Array]:
+    return lambda w: jnp.zeros((count, *w.shape), w.dtype)
+
+
+_START: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "ed": lambda w: w[None],
+    "extra": _zeros(1),
+    "gt": _zeros(2),
+    "semi-atc-gt": _zeros(2),
+    "atc-gt": _zeros(2),
+}

@@ -1,0 +1,105 @@
+"""Decentralised STORM: variance-reduced directions of all three unknowns, tracked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from hobnob.agent import Agent
+from hobnob.algorithm import Algorithm, Scale, fraction, positive
+from hobnob.schedules import Schedule
+
+
+class State(NamedTuple):
+    """What an agent holds. The last three are of x, y and z, one after another."""
+
+    x: jax.Array  # outer solution
+    y: jax.Array  # inner solution
+    z: jax.Array  # estimate of H^-1 grad_y f
+    before: jax.Array  # (x, y, z) one iteration ago
+    v: jax.Array  # its own directions, as STORM estimates them
+    u: jax.Array  # its estimate of the mean of all v
+
+
+@dataclass(frozen=True, kw_only=True)
+class STORM(Algorithm):
+    r"""STORM (Cutkosky and Orabona, "Momentum-Based Variance Reduction in Non-Convex SGD", 2019)
+    with gradient tracking, on the three directions of a bilevel problem.
+
+    VRDBO (Gao, Gu and Thai, "On the Convergence of Distributed Stochastic Bilevel Optimization
+    Algorithms over a Network") does this to local hypergradients, and inherits their bias: see
+    `MDBO`. The directions below have none. See also Zhang, Thai, Wu and Gao, "On the Communication
+    Complexity of Decentralized Bilevel Optimization", for variance reduction where agents differ.
+
+    In every iteration agent k draws zeta for f and xi for g. With w = (x, y, z) and
+
+        (1)  G(w) = (grad_x f - J z, grad_y g, H z - grad_y f)          on zeta and xi
+        (2)  v+ = G(w) + (1 - theta) (v - G(w_before))                  the same batches in both
+        (3)  u+ = W u + v+ - v
+        (4)  w+ = W w - (alpha, gamma, beta) u+
+
+    Start: x = x0, y = y0, z = 0, v = u = 0; in the first iteration theta is 1, so that v+ = G(w).
+
+    Departures: the step sizes are the user's, where STORM adapts them to the gradients seen. Where
+    the problem bounds x, (4) is followed by a projection.
+
+    Cost of an iteration, per agent: 2 batches, each used twice; 4 gradients and 4 products; one
+    round of 2 d_x + 4 d_y numbers.
+
+    With constant steps and without noise it finds the solution, however much agents differ. Where W
+    has negative eigenvalues the steps have to be smaller: `weights="lazy"` has none.
+
+    Args:
+        alpha, beta, gamma: step sizes of x, z and y.
+        theta: how much of the past is forgotten, in (0, 1]; 1 is gradient tracking.
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("quadratic")(agents=4)
+        >>> storm = hb.STORM(alpha=0.005, beta=0.02, gamma=0.02, theta=0.1)
+        >>> hb.solve(problem, hb.ring(4), storm, steps=100).status
+        'finished'
+    """
+
+    exact: ClassVar[bool] = True
+
+    alpha: Schedule = positive()
+    beta: Schedule = positive()
+    gamma: Schedule = positive()
+    theta: Schedule = fraction()
+
+    @classmethod
+    def suggest(cls, scale: Scale) -> STORM:
+        L, mu = scale
+        return cls(alpha=0.05 * mu / L, beta=0.1 / L, gamma=0.1 / L, theta=0.1)
+
+    def init(self, agent: Agent) -> State:
+        z = agent.zeros(agent.dim_y)
+        start = jnp.concatenate([agent.x0, agent.y0, z])
+        zero = jnp.zeros_like(start)
+        return State(agent.x0, agent.y0, z, start, zero, zero)
+
+    def step(self, agent: Agent, state: State) -> State:
+        x, y, z, before, v, u = state
+        alpha, beta, gamma, theta = agent.rates(self.alpha, self.beta, self.gamma, self.theta)
+        theta = jnp.where(agent.step == 0, 1, theta)
+        zeta, xi = agent.draw_outer("zeta"), agent.draw_inner("xi")
+        parts = [agent.dim_x, agent.dim_x + agent.dim_y]
+
+        def G(w: jax.Array) -> jax.Array:
+            x, y, z = jnp.split(w, parts)
+            grad_x_f, grad_y_f = agent.outer_gradients(x, y, zeta)
+            grad_y_g, products = agent.inner_products(x, y, xi)
+            Jz, Hz = products(z)
+            return jnp.concatenate([grad_x_f - Jz, grad_y_g, Hz - grad_y_f])  # (1)
+
+        w = jnp.concatenate([x, y, z])
+        v_new = G(w) + (1 - theta) * (v - G(before))  # (2)
+        W = agent.mix({"w": w, "u": u})
+        u = W["u"] + v_new - v  # (3)
+        (x, y, z), (u_x, u_y, u_z) = jnp.split(W["w"], parts), jnp.split(u, parts)
+        x, y, z = x - alpha * u_x, y - gamma * u_y, z - beta * u_z  # (4)
+        return State(agent.project(x), y, z, before=w, v=v_new, u=u)

@@ -1,0 +1,92 @@
+"""SPARKLE: all members, alone and mixed, against the primal-dual form that defines them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hobnob as hb
+from hobnob.algorithm import Scale
+from hobnob.problems.quadratic import quadratic
+from hobnob.runtimes.simulate import Simulation
+from hobnob.schedules import InverseRule
+from tests.reference import sparkle
+from tests.reference.world import SEED, Logistic, logistic_problem
+
+PLAIN = hb.SPARKLE.suggest(Scale(3.0, 0.5))
+MEMBERS = ("ed", "extra", "gt", "semi-atc-gt", "atc-gt")
+# Levels know nothing of each other's members, so it is enough that all of them occur: x, y, z.
+MIXED = [("ed", "extra", "semi-atc-gt"), ("extra", "gt", "atc-gt")]
+
+
+def with_members(x: str, y: str, z: str) -> Any:
+    return replace(PLAIN, x=x, y=y, z=z)
+
+
+def falling(first: float) -> InverseRule:
+    return InverseRule(20 * first, offset=19)
+
+
+@pytest.mark.parametrize("members", MIXED, ids="/".join)
+def test_equals_the_primal_dual_form(members: tuple[str, str, str]) -> None:
+    """With step sizes that change, so that steps and differences of gradients go together."""
+    given, network, steps = logistic_problem([5, 2, 9, 4]), hb.path(4), 40
+    sizes = {size: falling(getattr(PLAIN, size)) for size in ("alpha", "beta", "gamma")}
+    algorithm = replace(with_members(*members), **sizes)
+    with given.precision():
+        run = Simulation(given, network, algorithm, SEED)
+        state = run.advance(run.initial_state(), 0, steps).state._asdict()
+    expected = sparkle.run(Logistic(given, network, steps), algorithm)
+    assert {"x", "y", "z", "r"} <= set(expected)
+    for variable, value in expected.items():
+        np.testing.assert_allclose(state[variable], value, rtol=0, atol=1e-11, err_msg=variable)
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_every_member_finds_the_solution(member: str) -> None:
+    problem = quadratic(8, 3, 4, condition=2.0, seed=1)
+    algorithm = replace(hb.SPARKLE.suggest(Scale(2.0, 1.0)), x=member, y=member, z=member)
+    result = hb.solve(
+        problem, hb.ring(8), algorithm, steps=2000, record_every=2000, metrics=["consensus"]
+    )
+    assert np.linalg.norm(problem.closed_form(result.x).gradient) <= 1e-9
+    assert max(result.history[f"consensus_{w}"][-1] for w in "xyz") <= 1e-12
+
+
+def test_in_float32_tracking_members_come_nearer() -> None:
+    problem = quadratic(8, 3, 4, condition=2.0, seed=1, dtype="float32")
+    truth = quadratic(8, 3, 4, condition=2.0, seed=1)
+    error = {}
+    for member in ("ed", "gt"):
+        algorithm = replace(hb.SPARKLE.suggest(Scale(2.0, 1.0)), x=member, y=member, z=member)
+        x = hb.solve(problem, hb.ring(8), algorithm, steps=3000, metrics=None).x
+        error[member] = np.linalg.norm(truth.closed_form(x).gradient)
+    assert error["gt"] < 1e-4
+    assert error["ed"] > 10 * error["gt"]
+
+
+# rounds and vectors of one level in one iteration
+@pytest.mark.parametrize(
+    ("member", "rounds", "vectors"),
+    [("ed", 1, 1), ("extra", 1, 1), ("gt", 1, 2), ("semi-atc-gt", 1, 2), ("atc-gt", 2, 2)],
+)
+def test_what_a_member_sends(member: str, rounds: int, vectors: int) -> None:
+    problem = quadratic(8, 3, 4)
+    with problem.precision():
+        run = Simulation(problem, hb.ring(8), with_members("ed", member, "ed"), 0)
+        costs = {column: int(values[0]) for column, values in run.costs.until(1).items()}
+    assert costs["rounds"] == 2 + rounds
+    assert costs["bytes"] == 2 * 8 * (3 + 4 + 4 * vectors)
+    assert costs["matrices"] == 0
+
+
+@pytest.mark.parametrize("level", ["x", "y", "z"])
+def test_unknown_members_are_refused(level: str) -> None:
+    with pytest.raises(hb.SettingError) as caught:
+        replace(PLAIN, **{level: "ED"})
+    assert str(caught.value) == (
+        f'{level} = \'ED\' must be "ed", "extra", "gt", "semi-atc-gt" or "atc-gt".'
+    )

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import AutoLocator, EngFormatter, FuncFormatter, LogLocator, NullLocator
@@ -123,7 +124,8 @@ def legend(drawing: Figure, ax: Axes, height: float) -> None:
     columns = rows = 0
     for columns in range(min(4, len(labels)), 0, -1):
         rows = -(-len(labels) // columns)
-        widest = [max(map(len, labels[i : i + rows])) for i in range(0, len(labels), rows)]
+        # As matplotlib fills them: the first columns are a row longer than the others.
+        widest = [max(map(len, column)) for column in np.array_split(labels, columns)]
         if sum(widest) + 6 * len(widest) <= 70:  # characters across the figure
             break
     drawing.legend(loc="outside upper left", ncols=columns)

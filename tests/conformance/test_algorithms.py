@@ -82,7 +82,8 @@ def test_there_are_algorithms_and_each_has_a_reference(name: str) -> None:
     assert (Path(__file__).parents[1] / "reference" / f"{name}.py").exists()
 
 
-@pytest.mark.parametrize("where", NETWORKS)
+# A ring tells no more than the irregular graph, and every one of these is compiled anew.
+@pytest.mark.parametrize("where", ["star", "irregular", "alone"])
 def test_equals_its_numpy_reference(name: str, where: str) -> None:
     if where != "alone":
         only_for("many agents", name)
@@ -110,7 +111,7 @@ def test_equals_agents_that_are_really_apart(name: str) -> None:
     for variable, value in expected.items():
         assert np.isfinite(value).all(), f"{variable}: an agent used records that are not its own"
         np.testing.assert_allclose(found[variable], value, rtol=0, atol=1e-12)
-    ledger = hb.solve(problem, network, algorithm, steps=steps, seed=SEED).ledger
+    ledger = hb.solve(problem, network, algorithm, steps=steps, seed=SEED, metrics=None).ledger
     np.testing.assert_array_equal(ledger["messages"], mail.messages)
     np.testing.assert_array_equal(ledger["bytes"], mail.bytes)
 
@@ -192,6 +193,8 @@ def test_resuming_is_bitwise(name: str, tmp_path: Path) -> None:
     problem = problem_for(name, RAGGED[: network.size])
 
     def run(steps: int, **more: Any) -> hb.Result:
+        # Exact metrics are the same for all algorithms, and slow to compile.
+        more["metrics"] = ["outer_loss", "consensus"]
         return hb.solve(problem, network, suggested(name), steps=steps, record_every=15, **more)
 
     straight = run(100)
@@ -228,6 +231,7 @@ def test_stays_within_bounds(name: str) -> None:
         suggested(name),
         steps=150,
         record_every=5,
+        metrics=None,
         callback=lambda run, state: seen.append(np.asarray(state.x)),
     )
     every = np.stack(seen)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -107,10 +106,8 @@ def test_ctrl_c_keeps_what_is_under_way_and_the_next_call_goes_on(tmp_path: Path
     ],
 )
 def test_a_cell_that_fails_names_itself(measure: Any, message: str, tmp_path: Path) -> None:
-    clock = time.monotonic()
     with pytest.raises(CellError, match=message):
         measure_all([Cell("bad", measure)], tmp_path, 2, quiet)
-    assert time.monotonic() - clock < 60
     assert not (tmp_path / "cells").exists()
 
 

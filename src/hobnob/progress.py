@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,16 +12,11 @@ import numpy as np
 _SHOWN = ("objective", "outer_loss", "gradient_norm", "consensus_x")
 
 
-class Progress:
-    """A bar on standard error; silent where `shown` is False."""
+class Bar:
+    """A bar on standard error; silent where `shown` is False, or is None and nobody watches."""
 
-    def __init__(self, steps: int, start: int, shown: bool | None):
-        self._bar: Any = None
-        if sys.stderr.isatty() if shown is None else shown:
-            self._bar = _make_bar()
-            self._task = self._bar.add_task(
-                "compiling", total=steps, completed=start, latest="", rate=""
-            )
+    def __init__(self, make: Callable[[], Any], shown: bool | None):
+        self._bar: Any = make() if (sys.stderr.isatty() if shown is None else shown) else None
 
     def __enter__(self) -> Self:
         if self._bar:
@@ -35,6 +31,17 @@ class Progress:
     ) -> None:
         if self._bar:
             self._bar.stop()
+
+
+class Progress(Bar):
+    """The bar of one run."""
+
+    def __init__(self, steps: int, start: int, shown: bool | None):
+        super().__init__(_make_bar, shown)
+        if self._bar:
+            self._task = self._bar.add_task(
+                "compiling", total=steps, completed=start, latest="", rate=""
+            )
 
     def update(self, step: int, rate: float, row: dict[str, np.ndarray]) -> None:
         if not self._bar:
@@ -54,9 +61,9 @@ def _make_bar() -> Any:
     # rich is only needed where somebody watches.
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
+    from rich.progress import Progress as RichBar
 
-    return Bar(
+    return RichBar(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),

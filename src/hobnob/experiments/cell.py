@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,11 @@ class Cell:
     options: Mapping[str, Any] = field(default_factory=dict)
     work: float = 1.0
     solves: int = 1
+
+
+def stacked(each: Sequence[Found]) -> dict[str, np.ndarray]:
+    """What several simulations found, with a leading axis for them."""
+    return {name: np.stack([found[name] for found in each]) for name in each[0]}
 
 
 class Bench:

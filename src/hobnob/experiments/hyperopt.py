@@ -19,7 +19,7 @@ import numpy as np
 
 from hobnob.algorithms.dbsa import DBSA
 from hobnob.algorithms.dsbo import DSBO
-from hobnob.experiments.cell import Bench, Cell, Found
+from hobnob.experiments.cell import Bench, Cell, Found, stacked
 from hobnob.experiments.statistics import Interval, mean_interval
 from hobnob.experiments.study import Options, Report
 from hobnob.networks.lines import ring
@@ -106,7 +106,7 @@ def measure(
 
 def report(options: Options, found: Mapping[str, Found]) -> Report:
     sims, runs = _sims(options), _runs(options)
-    together = {run: _together(run, sims, found) for run in runs}
+    together = {run: stacked([found[run.cell_name(sim)] for sim in range(sims)]) for run in runs}
     sections, table = [], []
     for deal, title in DEALS.items():
         here = {run: curves for run, curves in together.items() if run.deal == deal}
@@ -156,12 +156,6 @@ def _runs(options: Options) -> list[Run]:
     sizes = [*(("DSBO", K, steps) for K in agents), ("DSBO", 5, long), ("DBSA", 5, dbsa)]
     sizes = list(dict.fromkeys(sizes))
     return [Run(*size, deal) for deal in DEALS for size in sizes]
-
-
-def _together(run: Run, sims: int, found: Mapping[str, Found]) -> dict[str, np.ndarray]:
-    """The columns of all simulations of a run, [sims, rows]."""
-    each = [found[run.cell_name(sim)] for sim in range(sims)]
-    return {name: np.stack([one[name] for one in each]) for name in each[0]}
 
 
 def _samples(run: Run, curves: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -22,7 +22,7 @@ import numpy as np
 
 from hobnob.algorithms.dsbo import DSBO
 from hobnob.algorithms.dsgd import DSGD
-from hobnob.experiments.cell import Bench, Cell, Found
+from hobnob.experiments.cell import Bench, Cell, Found, stacked
 from hobnob.experiments.statistics import slope_interval
 from hobnob.experiments.study import Options, Report
 from hobnob.networks.lines import ring
@@ -205,11 +205,9 @@ def gather(
     runs: Sequence[Run], sims: int, found: Mapping[str, Found], prefix: str = ""
 ) -> dict[Run, dict[str, np.ndarray]]:
     """The columns of all simulations of each run, [sims, rows]."""
-    together = {}
-    for run in runs:
-        each = [found[prefix + run.cell_name(sim)] for sim in range(sims)]
-        together[run] = {name: np.stack([one[name] for one in each]) for name in each[0]}
-    return together
+    return {
+        run: stacked([found[prefix + run.cell_name(sim)] for sim in range(sims)]) for run in runs
+    }
 
 
 def _against_samples(together: Mapping[Run, Mapping[str, np.ndarray]]) -> Picture:
@@ -241,14 +239,20 @@ def against_steps(dsbo: Mapping[Run, Mapping[str, np.ndarray]]) -> Picture:
     )
 
 
+def middle_region(values: np.ndarray) -> tuple[float, float, float]:
+    """The median, and where the region begins and ends that holds the middle 75 %."""
+    outside = (1 - REGION) / 2
+    low, middle, high = np.quantile(values, (outside, 0.5, 1 - outside), method="nearest")
+    return float(middle), float(low), float(high)
+
+
 def _region(target: float, needed: Mapping[int, np.ndarray]) -> Picture:
     """A K of which not even the middle of the region reached the target is left out, and named."""
-    outside = (1 - REGION) / 2
     regions, never = {}, []
     for K, samples in needed.items():
-        low, middle, high = np.quantile(samples, (outside, 0.5, 1 - outside), method="nearest")
-        if np.isfinite(high):
-            regions[K] = tuple(np.log10([middle, low, high]).tolist())
+        region = middle_region(samples)
+        if np.isfinite(region).all():
+            regions[K] = tuple(np.log10(region).tolist())
         else:
             never.append(f"K = {K}")
     main = target == TARGETS[0]

@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from hobnob.experiments.cell import Cell
+from hobnob.progress import Bar
 
 
-class StudyBar:
-    """A bar on standard error; silent where `shown` is False."""
+class StudyBar(Bar):
+    """The bar of all cells of a study."""
 
     def __init__(self, cells: Sequence[Cell], shown: bool | None):
+        super().__init__(_make_bar, shown)
         self._parts = {cell.name: 0.0 for cell in cells}
-        self._bar: Any = None
-        if sys.stderr.isatty() if shown is None else shown:
-            self._bar = _make_bar()
+        if self._bar:
             total = sum(cell.work for cell in cells)
             self._task = self._bar.add_task("", total=total, cells=f"0/{len(cells)}", latest="")
-
-    def __enter__(self) -> Self:
-        if self._bar:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._bar:
-            self._bar.stop()
 
     def tell(self, cell: Cell, part: float) -> None:
         """`part` of the cell, from 0 to 1, is done."""

@@ -23,7 +23,6 @@ from hobnob.experiments.progress import StudyBar
 from hobnob.experiments.study import Options, Report, Study
 from hobnob.files import write_whole
 
-STUDIES = ("hyperopt", "policy", "claims")
 REPORT, RESULTS, PICTURES, SETTINGS, CLOCK = (
     "report.html",
     "results.csv",

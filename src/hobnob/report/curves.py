@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from fractions import Fraction
 from itertools import cycle, product
 from typing import Literal, NamedTuple
 
@@ -60,10 +59,7 @@ def convergence(
         for (label, (x, y)), (line, colour) in zip(data.items(), looks, strict=False):
             _draw(ax, label, x, _spread(y, middle), line, colour, log_x, log_y)
         if reference is not None and np.isfinite(reference[0]) and (reference[0] > 0 or not log_y):
-            label = style.shorten(reference[1], 40)
-            ax.axhline(
-                reference[0], color=style.INK, linewidth=1, linestyle=(0, (1, 2)), label=label
-            )
+            style.reference_line(ax, *reference)
         ax.margins(x=0.02)
         style.scale(ax, "x", log_x, UNITS.get(axis))
         style.scale(ax, "y", log_y)
@@ -137,18 +133,8 @@ def _draw_slope(ax: Axes, x: Array, middle: Array, slope: float) -> None:
         return
     first, last = x[usable[0]], x[usable[-1]]
     across = np.geomspace(first ** (2 / 3) * last ** (1 / 3), last, 60)
-    view = ax.get_xlim(), ax.get_ylim()
     line = 1.5 * middle[usable[-1]] * (across / last) ** slope
-    power = str(Fraction(slope).limit_denominator(12)).replace("-", "−")
-    ax.plot(
-        across,
-        line,
-        color=style.MUTED,
-        linewidth=1.2,
-        linestyle=(0, (5, 3)),
-        label=f"theory: slope {power}",
-    )
-    ax.set(xlim=view[0], ylim=view[1])
+    style.slope_line(ax, across, line, "theory: slope", slope)
 
 
 def _caption(data: Mapping[str, tuple[Array, Array]], middle: str, log_x: bool, log_y: bool) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from itertools import cycle
 
 import numpy as np
@@ -51,13 +50,7 @@ def intervals(
             x = [float(p) if numbers else places.index(p) + apart for p in points]  # type: ignore[arg-type]
             _draw(ax, label, x, list(points.values()), *look, joined=numbers)
         if reference is not None and np.isfinite(reference[0]) and (reference[0] > 0 or not log_y):
-            ax.axhline(
-                reference[0],
-                color=style.INK,
-                linewidth=1,
-                linestyle=(0, (1, 2)),
-                label=style.shorten(reference[1], 40),
-            )
+            style.reference_line(ax, *reference)
         style.scale(ax, "y", log_y)
         if numbers:
             ax.margins(x=0.06)
@@ -106,14 +99,4 @@ def _draw(
 def _draw_slope(ax: Axes, points: Mapping[object, Measured], slope: float) -> None:
     x = np.array([float(p) for p in points], float)  # type: ignore[arg-type]
     first = next(iter(points.values()))[0]
-    view = ax.get_xlim(), ax.get_ylim()
-    power = str(Fraction(slope).limit_denominator(12)).replace("-", "−")
-    ax.plot(
-        x,
-        1.5 * first * (x / x[0]) ** slope,
-        color=style.MUTED,
-        linewidth=1.2,
-        linestyle=(0, (5, 3)),
-        label=f"slope {power}",
-    )
-    ax.set(xlim=view[0], ylim=view[1])
+    style.slope_line(ax, x, 1.5 * first * (x / x[0]) ** slope, "slope", slope)

@@ -15,6 +15,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from typing import Any, Literal
 
 import matplotlib
@@ -130,6 +131,19 @@ def legend(drawing: Figure, ax: Axes, height: float) -> None:
             break
     drawing.legend(loc="outside upper left", ncols=columns)
     drawing.set_figheight(height + 0.19 * rows)
+
+
+def reference_line(ax: Axes, value: float, label: str) -> None:
+    """A dotted horizontal line."""
+    ax.axhline(value, color=INK, linewidth=1, linestyle=(0, (1, 2)), label=shorten(label, 40))
+
+
+def slope_line(ax: Axes, x: np.ndarray, y: np.ndarray, label: str, slope: float) -> None:
+    """A dashed line for a power law; it does not widen the axes."""
+    view = ax.get_xlim(), ax.get_ylim()
+    power = str(Fraction(slope).limit_denominator(12)).replace("-", "−")
+    ax.plot(x, y, color=MUTED, linewidth=1.2, linestyle=(0, (5, 3)), label=f"{label} {power}")
+    ax.set(xlim=view[0], ylim=view[1])
 
 
 def shorten(text: object, most: int = 28) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from hobnob.experiments import policy
 from hobnob.experiments.cell import Cell, Found
 from hobnob.experiments.claims._claim import Check, Claim, Finding
-from hobnob.experiments.claims.policy_slope import PREFIX, SIMS
+from hobnob.experiments.claims.policy_slope import shared_cells, shared_curves
 from hobnob.experiments.statistics import Interval, slope_interval
 from hobnob.experiments.study import Options
 from hobnob.report.intervals import intervals
@@ -35,12 +35,10 @@ class LinearSpeedup(Claim):
         )
 
     def plan(self, options: Options) -> list[Cell]:
-        sims = policy.simulations(options, SIMS)
-        return policy.cells(policy.dsbo_runs(options), sims, options.data, PREFIX)
+        return shared_cells(options)
 
     def judge(self, options: Options, found: Mapping[str, Found]) -> Finding:
-        sims = policy.simulations(options, SIMS)
-        curves = policy.gather(policy.dsbo_runs(options), sims, found, PREFIX)
+        curves = shared_curves(options, found)
         target = _target(options)
         total = {run.agents: policy.samples_needed(run, c, target) for run, c in curves.items()}
         agents = np.array(list(total))
@@ -89,14 +87,11 @@ def _check(what: str, slope: Interval, theory: float) -> Check:
 
 
 def _picture(agents: np.ndarray, samples: np.ndarray, target: float) -> Picture:
-    def reach(values: np.ndarray) -> tuple[float, float, float]:
-        low, middle, high = np.quantile(values, (0.125, 0.5, 0.875), method="nearest")
-        return float(middle), float(low), float(high)
-
+    by_agents = {int(K): n for K, n in zip(agents, samples.T, strict=True)}
     return intervals(
         {
-            "all agents": {int(K): reach(n) for K, n in zip(agents, samples.T, strict=True)},
-            "each agent": {int(K): reach(n / K) for K, n in zip(agents, samples.T, strict=True)},
+            "all agents": {K: policy.middle_region(n) for K, n in by_agents.items()},
+            "each agent": {K: policy.middle_region(n / K) for K, n in by_agents.items()},
         },
         "agents K",
         "samples",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from hobnob.experiments import policy
 from hobnob.experiments.cell import Cell, Found
 from hobnob.experiments.claims._claim import Check, Claim, Finding
@@ -29,12 +31,10 @@ class PolicySlope(Claim):
         )
 
     def plan(self, options: Options) -> list[Cell]:
-        sims = policy.simulations(options, SIMS)
-        return policy.cells(policy.dsbo_runs(options), sims, options.data, PREFIX)
+        return shared_cells(options)
 
     def judge(self, options: Options, found: Mapping[str, Found]) -> Finding:
-        sims = policy.simulations(options, SIMS)
-        curves = policy.gather(policy.dsbo_runs(options), sims, found, PREFIX)
+        curves = shared_curves(options, found)
         slopes = {
             run.agents: policy.late_slope(c["step"][0], c["squared_error"])
             for run, c in curves.items()
@@ -49,3 +49,16 @@ class PolicySlope(Claim):
         ]
         words = ", ".join(f"{slope.value:.2f} with K = {K}" for K, slope in slopes.items())
         return Finding(checks, f"The mean slopes are {words}.", [policy.against_steps(curves)])
+
+
+def shared_cells(options: Options) -> list[Cell]:
+    """The runs that this claim and claim 2 are about."""
+    sims = policy.simulations(options, SIMS)
+    return policy.cells(policy.dsbo_runs(options), sims, options.data, PREFIX)
+
+
+def shared_curves(
+    options: Options, found: Mapping[str, Found]
+) -> dict[policy.Run, dict[str, np.ndarray]]:
+    sims = policy.simulations(options, SIMS)
+    return policy.gather(policy.dsbo_runs(options), sims, found, PREFIX)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from hobnob.algorithms.sparkle import SPARKLE
     from hobnob.algorithms.stocbio import StocBiO
     from hobnob.algorithms.storm import STORM
+    from hobnob.choice import Choice, choose
     from hobnob.compositional import Compositional
     from hobnob.data import Records, Simulator
     from hobnob.errors import (
@@ -79,6 +80,7 @@ _HOMES = {
     "algorithms.sparkle": ("SPARKLE",),
     "algorithms.stocbio": ("StocBiO",),
     "algorithms.storm": ("STORM",),
+    "choice": ("Choice", "choose"),
     "compositional": ("Compositional",),
     "data": ("Records", "Simulator"),
     "errors": (
@@ -123,6 +125,7 @@ __all__ = [
     "Agent",
     "Algorithm",
     "CheckpointError",
+    "Choice",
     "Compositional",
     "ConfigError",
     "Cut",
@@ -146,6 +149,7 @@ __all__ = [
     "StocBiO",
     "View",
     "algorithms",
+    "choose",
     "complete",
     "curvature",
     "erdos_renyi",

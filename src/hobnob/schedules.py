@@ -64,6 +64,28 @@ class InverseRule:
         return rule if self.most == float("inf") else f"min({self.most:g}, {rule})"
 
 
+@dataclass(frozen=True)
+class SettlingRule:
+    """`first` for half of a run, then straight down to `last` of it at the end."""
+
+    first: float
+    last: float = 0.01
+    steps: int | None = None
+
+    def bind(self, agents: int, steps: int) -> SettlingRule:
+        return replace(self, steps=steps)
+
+    def __call__(self, step: Any) -> Any:
+        if self.steps is None:
+            raise SettingError(f"The rule {self} needs T: hb.solve binds it.")
+        xp = np if isinstance(step, int | np.integer) else jnp
+        done = xp.maximum(0.0, 2 * (step + 1) / self.steps - 1)
+        return self.first * (1 - (1 - self.last) * done)
+
+    def __str__(self) -> str:
+        return f"{self.first:g} until T/2, then down to {self.first * self.last:g}"
+
+
 def nonconvex(scale: float = 1.0) -> RootRule:
     """The paper's rule for nonconvex F: scale * sqrt(K/T). Use C0 for alpha, 1 for beta, gamma.
 
@@ -88,6 +110,14 @@ def capped(most: float, scale: float) -> InverseRule:
     There alpha is `capped(0.01, 2 / regulariser)`, beta and gamma are `capped(0.5, 50)`.
     """
     return InverseRule(scale, most=most)
+
+
+def settling(first: float, last: float = 0.01) -> SettlingRule:
+    """A constant while there is far to go, which then falls, so that noise averages out.
+
+    It stays `first` until T/2, and falls on a straight line to `last * first` at T.
+    """
+    return SettlingRule(first, last)
 
 
 def neumann_terms(steps: int, smoothness: float, strong_convexity: float) -> int:

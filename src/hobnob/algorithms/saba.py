@@ -122,7 +122,8 @@ def reduced(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """(1) and (2): the estimate of the mean, the new table and the new mean of its rows."""
     change = latest - M[rows]
-    estimate = jnp.mean(change, axis=0) + mean  # (1)
-    times = jnp.zeros(len(M), jnp.int32).at[rows].add(1)[rows]  # in this batch
-    once = jnp.sum(change / times[:, None], axis=0)
-    return estimate, M.at[rows].set(latest), mean + once / len(M)  # (2)
+    times = jnp.sum(rows[:, None] == rows, axis=1)  # that a record is in this batch
+    share = change / times[:, None]
+    # Added, not set: what is written depends on what was read, so the table need not be copied.
+    table = M.at[rows].add(share)  # (2)
+    return jnp.mean(change, axis=0) + mean, table, mean + jnp.sum(share, axis=0) / len(M)  # (1)

@@ -212,7 +212,8 @@ def test_the_records_of_a_batch_one_by_one(agent: int, size: int | None) -> None
         assert (records.records, numbers.tolist()) == (1, [0])
         return
     assert records.records == 9
-    by_hand = [loss_by_hand(*at, jax.tree.map(lambda a: a[[i]], data[agent])) for i in numbers]
+    rows = [{name: a[[i]] for name, a in data[agent].items()} for i in numbers]
+    by_hand = [loss_by_hand(*at, row) for row in rows]
     np.testing.assert_allclose(each, by_hand, rtol=1e-12)
 
 

@@ -20,7 +20,7 @@ from tests.reference.world import SEED, Logistic, logistic_problem
 ALONE = hb.complete(1)
 STEADY = quadratic(1, condition=4.0, seed=1)  # nothing is random
 NOISY = quadratic(1, condition=4.0, seed=1, noise=0.3, records=32, batch_size=1)
-STEPS = {"alpha": 0.0125, "beta": 0.025, "gamma": 0.025}
+STEPS: dict[str, Any] = {"alpha": 0.0125, "beta": 0.025, "gamma": 0.025}
 
 
 def suggested(name: str) -> Any:

@@ -14,9 +14,7 @@ def run(world: Logistic, a: Any) -> dict[str, np.ndarray]:
     y: Any = world.y0
     z = np.zeros_like(y)
     d_x, d_y = x.size, y.size
-    n_outer, n_inner = (
-        int(source.lengths[0]) for source in (world.problem.outer_data, world.problem.inner_data)
-    )
+    n_outer, n_inner = world.problem.outer_data.records, world.problem.inner_data.records
     outer, inner = np.zeros((n_outer, d_x + d_y)), np.zeros((n_inner, d_x + 2 * d_y))
     for t in range(world.steps):
         v = np.zeros(d_x + d_y)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -90,15 +90,11 @@ class SUSTAIN(Algorithm):
         v = G + keep * (v - G_before)  # (1)
 
         outer = [agent.outer_gradients(*at, zeta) for at in points]
-        right = [grad_y_f for _, grad_y_f in outer]
-        solved = random_terms(agent, points, right, self.terms, self.smoothness)  # (4)
-
-        def direction(at: Any, grad_x_f: jax.Array, z: jax.Array) -> jax.Array:
-            return grad_x_f - agent.cross_product(*at, xi, z)  # (3)
-
+        h = [grad_y_f for _, grad_y_f in outer]
+        z = random_terms(agent, points, h, self.terms, self.smoothness)  # (4)
         D, D_before = (
-            direction(at, grad_x_f, z)
-            for at, (grad_x_f, _), z in zip(points, outer, solved, strict=True)
+            grad_x_f - agent.cross_product(*at, xi, solved)  # (3)
+            for at, (grad_x_f, _), solved in zip(points, outer, z, strict=True)
         )
         u = D + keep * (u - D_before)  # (2)
         return State(agent.project(x - alpha * u), y - beta * v, x, y, u, v)  # (5)

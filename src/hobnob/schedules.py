@@ -49,18 +49,21 @@ class RootRule:
 
 @dataclass(frozen=True)
 class InverseRule:
-    """min(most, scale / (offset + t)) with t = 1, 2, ..."""
+    """min(most, scale / (offset + t)^exponent) with t = 1, 2, ..."""
 
     scale: float
     offset: float = 0.0
     most: float = float("inf")
+    exponent: float = 1.0
 
     def __call__(self, step: Any) -> Any:
         xp = np if isinstance(step, int | np.integer) else jnp
-        return xp.minimum(self.most, self.scale / (self.offset + step + 1))
+        return xp.minimum(self.most, self.scale / (self.offset + step + 1) ** self.exponent)
 
     def __str__(self) -> str:
-        rule = f"{self.scale:g} / ({self.offset:g} + t)" if self.offset else f"{self.scale:g} / t"
+        time = f"({self.offset:g} + t)" if self.offset else "t"
+        power = "" if self.exponent == 1 else f"^{self.exponent:g}"
+        rule = f"{self.scale:g} / {time}{power}"
         return rule if self.most == float("inf") else f"min({self.most:g}, {rule})"
 
 
@@ -118,6 +121,14 @@ def settling(first: float, last: float = 0.01) -> SettlingRule:
     It stays `first` until T/2, and falls on a straight line to `last * first` at T.
     """
     return SettlingRule(first, last)
+
+
+def power(scale: float, exponent: float, most: float = float("inf")) -> InverseRule:
+    """min(most, scale / t^exponent), for methods whose analysis asks for such steps.
+
+    TTSA takes 3/5 for alpha and 2/5 for beta.
+    """
+    return InverseRule(scale, most=most, exponent=exponent)
 
 
 def neumann_terms(steps: int, smoothness: float, strong_convexity: float) -> int:

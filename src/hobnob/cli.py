@@ -133,6 +133,7 @@ def _finish(
 
 
 def _reproduce(options: argparse.Namespace) -> int:
+    from hobnob.experiments import studydir
     from hobnob.experiments import reproduce as study
 
     name, asked = options.study, study.options_of(options)
@@ -148,7 +149,7 @@ def _reproduce(options: argparse.Namespace) -> int:
     if report is None:
         print(f"Stopped. The same command goes on: what is done is in {folder}.")
         return INTERRUPTED
-    study.show(report, folder)
+    studydir.show(report, folder)
     return DONE
 
 

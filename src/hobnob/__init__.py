@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         ProblemError,
         SettingError,
     )
+    from hobnob.experiments.compare import Comparison, compare
     from hobnob.links import Cut, Drop, Silent
     from hobnob.network import Network
     from hobnob.networks.chance import erdos_renyi, random_regular
@@ -90,6 +91,7 @@ _HOMES = {
         "ProblemError",
         "SettingError",
     ),
+    "experiments.compare": ("Comparison", "compare"),
     "pooled": ("curvature", "exact", "optimum"),
     "links": ("Cut", "Drop", "Silent"),
     "network": ("Network",),
@@ -123,6 +125,7 @@ __all__ = [
     "Agent",
     "Algorithm",
     "CheckpointError",
+    "Comparison",
     "Compositional",
     "ConfigError",
     "Cut",
@@ -146,6 +149,7 @@ __all__ = [
     "StocBiO",
     "View",
     "algorithms",
+    "compare",
     "complete",
     "curvature",
     "erdos_renyi",

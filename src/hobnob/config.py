@@ -64,7 +64,15 @@ class Job(NamedTuple):
     options: dict[str, Any]
 
 
-def read(path: Path, changes: Sequence[str] = ()) -> Settings:
+class Scene(NamedTuple):
+    """Where an algorithm acts: the problem, the network and what fails of it."""
+
+    problem: Problem
+    network: Network
+    links: list[Failure] | None
+
+
+def read(path: Path, changes: Sequence[str] = (), required: Sequence[str] = TABLES) -> Settings:
     """The settings of a file, with changes such as "steps=500" applied."""
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -74,7 +82,7 @@ def read(path: Path, changes: Sequence[str] = ()) -> Settings:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
     for change in changes:
         _apply(settings, change)
-    _check_keys(settings, path)
+    _check_keys(settings, path, required)
     data = settings["problem"].get("data")
     if isinstance(data, str) and (path.parent / data).is_file():
         # The run may be resumed from another folder.
@@ -83,24 +91,38 @@ def read(path: Path, changes: Sequence[str] = ()) -> Settings:
 
 
 def build(settings: Settings) -> Job:
-    problem = _call("problem", problems.get, settings["problem"])
+    problem, network, links = scene(settings)
     return Job(
         problem,
-        _network(settings["network"], problem.size),
+        network,
         _algorithm(settings["algorithm"], problem),
         {name: settings[name] for name in OPTIONS if name in settings}
-        | ({"links": _links(settings["links"])} if "links" in settings else {}),
+        | ({"links": links} if links is not None else {}),
     )
 
 
-def _check_keys(settings: Settings, path: Path) -> None:
+def scene(settings: Settings) -> Scene:
+    problem = _call("problem", problems.get, settings["problem"])
+    links = _links(settings["links"]) if "links" in settings else None
+    return Scene(problem, _network(settings["network"], problem.size), links)
+
+
+def given_algorithm(settings: Settings) -> dict[str, Algorithm]:
+    """The one that a file describes with settings of its own, by a name; else none."""
+    table = settings.get("algorithm", {})
+    if set(table) <= {"name"}:
+        return {}
+    return {f"{table['name']} as given": build(settings).algorithm}
+
+
+def _check_keys(settings: Settings, path: Path, required: Sequence[str]) -> None:
     known = (*OPTIONS, *TABLES, "links")
     unknown = sorted(set(settings) - set(known))
     if unknown:
         raise ConfigError(
             f"{path}: {unknown[0]!r} is not a setting. There are: {', '.join(known)}."
         )
-    for table in TABLES:
+    for table in (t for t in TABLES if t in required or t in settings):
         if not isinstance(settings.get(table), dict):
             raise ConfigError(f"{path}: the table [{table}] is missing.")
         if "name" not in settings[table] and table != "network":

@@ -7,7 +7,6 @@ process, because a user's losses and classes need not be importable by another.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -165,7 +164,7 @@ def hold(
     studydir.claim(folder, _described(problem, network, links, contestants, rules))
     cells = [
         Cell(
-            _file_name(one.name),
+            studydir.slug(one.name),
             contest.run,
             {"scene": scene, "contestant": one, "rules": rules},
             solves=rules.runs if one.searched else 2,
@@ -175,7 +174,7 @@ def hold(
     found = studydir.measure(cells, folder, workers=workers, progress=progress)
     if found is None:
         return None
-    curves = {one.name: found[_file_name(one.name)] for one in contestants}
+    curves = {one.name: found[studydir.slug(one.name)] for one in contestants}
     target = facts.target if facts.target is not None else target_without_optimum(curves)
     standings = ranked(
         [standing(o.name, curves[o.name], target, o.algorithm.server) for o in contestants]
@@ -269,9 +268,7 @@ def _scale(problem: Problem) -> Scale:
     return Scale(largest, smallest)
 
 
-def _facts(
-    problem: Problem, network: Network, asked: Asked, left_out: Mapping[str, str]
-) -> Facts:
+def _facts(problem: Problem, network: Network, asked: Asked, left_out: Mapping[str, str]) -> Facts:
     """What is measured, the best centralised value, and what has to be reached."""
     given = asked.target is not None
     if not affordable(problem):
@@ -320,12 +317,6 @@ def _described(
         **problem.fingerprint,
         "network": network.fingerprint(),
         "links": str(links),
-        "methods": [
-            [one.name, one.searched, one.algorithm.describe()] for one in contestants
-        ],
+        "methods": [[one.name, one.searched, one.algorithm.describe()] for one in contestants],
         **rules._asdict(),
     }
-
-
-def _file_name(name: str) -> str:
-    return re.sub(r"[^\w.]+", "-", name)

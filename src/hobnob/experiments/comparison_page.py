@@ -11,7 +11,6 @@ from hobnob.experiments.cell import Found
 from hobnob.experiments.contest import COSTS, ROWS, SHARE, Rules
 from hobnob.experiments.ranking import Standing, recommendation
 from hobnob.experiments.search import CHOOSING
-from hobnob.experiments.statistics import Interval
 from hobnob.experiments.study import Report
 from hobnob.network import Network
 from hobnob.problem import Problem
@@ -23,6 +22,7 @@ from hobnob.report.style import amount
 
 COLOURED = 6  # curves that can be told apart; the others stand behind them in grey
 CHARTED = {"samples": "", "bytes": "B", "seconds": "s"}
+AXES_SHORT = {cost: "steps" if cost == "step" else cost for cost in COSTS}
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def report(
 ) -> Report:
     """`standings` from the best to the worst; `own` are the names that the user brought."""
     problem, network = facts.problem, facts.network
-    goal = f"a {facts.what} of {facts.target:.4g}"
+    goal = f"{facts.what} ≤ {facts.target:.4g}"
     verdict = recommendation(list(standings), goal, facts.what)
     return Report(
         title=f"{len(standings)} methods on {problem.name}",
@@ -78,7 +78,7 @@ def report(
 def _row(s: Standing) -> dict[str, object]:
     return {
         "method": f"{s.name} (server)" if s.server else s.name,
-        **{cost: _need(s, cost) for cost in ("samples", "bytes", "messages", "step", "seconds")},
+        **{AXES_SHORT[cost]: _need(s, cost) for cost in COSTS},
         "at the end": s.lost or f"{s.end.value:.4g}",
     }
 
@@ -110,7 +110,7 @@ def _needs(standings: Sequence[Standing], goal: str) -> Section:
         "Triangles: not reached within the budget.",
     )
     table = [
-        {"method": s.name, **{cost: _need(s, cost, interval=True) for cost in COSTS}}
+        {"method": s.name, **{AXES_SHORT[c]: _need(s, c, interval=True) for c in COSTS}}
         for s in standings
     ]
     return Section("What each needed", f"Per agent, until {goal}.", [chart], table)
@@ -140,7 +140,7 @@ def _curves(
                 Choice(
                     "Against",
                     {
-                        "steps" if axis == "step" else axis: convergence(
+                        AXES_SHORT[axis]: convergence(
                             {n: (curves[n][axis], curves[n][column]) for n in shown},
                             words,
                             label,
@@ -170,9 +170,7 @@ def _coloured(
     return list(dict.fromkeys(first))[:COLOURED]
 
 
-def _settings(
-    standings: Sequence[Standing], curves: Mapping[str, Found], rules: Rules
-) -> Section:
+def _settings(standings: Sequence[Standing], curves: Mapping[str, Found], rules: Rules) -> Section:
     def search(tries: np.ndarray) -> str:
         if not len(tries):
             return "as given"

@@ -22,9 +22,9 @@ from hobnob.result import Result
 from hobnob.runtimes.simulate import Simulate
 
 SHARE = 4  # a first try takes the budget divided by this
-ROWS, ROWS_CHOOSING = 400, 50  # rows of a history
+ROWS, ROWS_CHOOSING = 400, 40  # rows of a history
 END = 0.1  # the last part of a history, whose median is where a run ended
-COSTS = ("step", "samples", "messages", "bytes", "seconds")
+COSTS = ("samples", "bytes", "messages", "step", "seconds")
 
 Scene = Callable[[], tuple[Problem, Network, Any]]  # the problem, the network, what fails
 
@@ -117,6 +117,7 @@ class _Track:
     ):
         self.bench, self.problem, self.network, self.rules = bench, problem, network, rules
         self.column = column_of(problem)
+        self._metrics = [self.column] + ["gradient_norm"] * (self.column == "objective")
         self._shared = {"links": links, "runtime": Simulate(retunable=True)}
         # What a step costs does not depend on its size.
         self._steps = {share: self._steps_of(base, share) for share in (1, SHARE)}
@@ -137,7 +138,7 @@ class _Track:
             steps=steps,
             seed=list(range(CHOOSING)),
             record_every=max(1, steps // ROWS_CHOOSING),
-            metrics=[self.column],
+            metrics=self._metrics,
             **self._shared,
         )
 
@@ -145,7 +146,6 @@ class _Track:
         """The history of the measured seeds, and the seconds of a run with one of them."""
         steps = self._steps[1]
         first, every = CHOOSING, max(1, steps // ROWS)
-        metrics = [self.column] + ["gradient_norm"] * (self.column == "objective")
         runs = [
             self.bench.history(
                 self.problem,
@@ -158,7 +158,7 @@ class _Track:
                 **self._shared,
             )
             for seed, measured in (
-                (list(range(first, first + self.rules.seeds)), metrics),
+                (list(range(first, first + self.rules.seeds)), self._metrics),
                 (first, None),
             )
         ]

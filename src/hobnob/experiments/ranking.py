@@ -72,13 +72,13 @@ def recommendation(standings: list[Standing], goal: str, what: str) -> str:
         if not np.isfinite(nearest.end.value):
             return "Every method diverged: the problem wants smaller steps than were tried."
         return (
-            f"No method reached {goal} within the budget: {_titled(nearest)} came nearest, with a "
-            f"{what} of {nearest.end.value:.4g} at the end, so give them more."
+            f"No method reached {goal} within the budget: {_titled(nearest)} came nearest, with "
+            f"{what} = {nearest.end.value:.4g} at the end, so give them more."
         )
     by_samples, by_bytes = (_least(there, cost) for cost in ("samples", "bytes"))
     if by_samples is by_bytes:
         alike = _alike(there, by_samples, "samples", "bytes")
-        also = f"; these seeds do not tell it from {_listed(alike)} in both" if alike else ""
+        also = f"; these seeds do not tell it from {_listed(alike)}" if alike else ""
         only = "alone reached it" if len(there) == 1 else "needed the fewest of both"
         return (
             f"Take {_titled(by_samples)}: to reach {goal} it took {_samples(by_samples)} and "

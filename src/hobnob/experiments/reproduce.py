@@ -44,21 +44,12 @@ def options_of(arguments: Any) -> Options:
 
 def flags(options: Options) -> str:
     """The options as they are written on the command line."""
-    text = ""
-    for name, value in asdict(options).items():
-        if value is True:
-            text += f" --{name}"
-        elif isinstance(value, tuple) and value:
-            text += f" --{name} {' '.join(map(str, value))}"
-        elif value not in (None, False, ()):
-            text += f" --{name} {value}"
-    return text
+    return studydir.flags(asdict(options))
 
 
 def folder_name(name: str, options: Options) -> str:
     """Where a study goes that was not told: one folder for what was asked."""
-    parts = re.sub(r"[^\w.]+", "-", flags(options)).strip("-")
-    return f"reproduce-{name}-{parts}".rstrip("-")
+    return studydir.slug(f"reproduce {name}{flags(options)}")
 
 
 def _check_options(options: Options) -> None:

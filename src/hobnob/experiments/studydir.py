@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,24 @@ REPORT, RESULTS, PICTURES, SETTINGS, CLOCK = (
     "settings.json",
     "seconds.json",
 )
+
+
+def flags(options: Mapping[str, Any]) -> str:
+    """Options as they are written on the command line."""
+    text = ""
+    for name, value in options.items():
+        if value is True:
+            text += f" --{name}"
+        elif isinstance(value, tuple) and value:
+            text += f" --{name} {' '.join(map(str, value))}"
+        elif value not in (None, False, (), ""):
+            text += f" --{name} {value}"
+    return text
+
+
+def slug(text: str) -> str:
+    """A name for a folder: one for what was asked."""
+    return re.sub(r"[^\w.]+", "-", text).strip("-")
 
 
 def claim(folder: Path, asked: Mapping[str, Any]) -> None:

@@ -31,7 +31,7 @@ def dots(
     if not rows:
         raise HobnobError(f"There is nothing to draw for {title}: give at least one row.")
     with style.theme():
-        drawing = style.figure(0.75 + 0.2 * len(rows))
+        drawing = style.figure(0.9 + 0.2 * len(rows))
         axes = drawing.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for ax, (panel, points) in zip(axes, panels.items(), strict=True):
             _draw(ax, [points.get(row, (np.nan,) * 3) for row in rows], units.get(panel, ""))
@@ -50,7 +50,8 @@ def _draw(ax: Axes, points: list[Measured], unit: str) -> None:
     drawn = np.isfinite(value) & (value > 0)
     row = np.arange(len(points))
     if drawn.any():
-        reach = np.nan_to_num([value - low, high - value], nan=0.0, posinf=0.0)
+        middle = np.where(drawn, value, 0.0)  # infinity less infinity is nothing
+        reach = np.nan_to_num([middle - low, high - middle], nan=0.0, posinf=0.0)
         best = row == np.argmin(np.where(drawn, value, np.inf))
         for chosen, colour in ((drawn & ~best, style.SERIES[0]), (best, style.SERIES[1])):
             ax.errorbar(

@@ -159,8 +159,8 @@ def _finish(
 
 
 def _reproduce(options: argparse.Namespace) -> int:
-    from hobnob.experiments import studydir
     from hobnob.experiments import reproduce as study
+    from hobnob.experiments import studydir
 
     name, asked = options.study, study.options_of(options)
     folder = options.out or Path("runs") / study.folder_name(name, asked)

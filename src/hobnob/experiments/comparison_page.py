@@ -102,7 +102,7 @@ def _amount(value: float, cost: str) -> str:
 
 def _needs(standings: Sequence[Standing], goal: str) -> Section:
     chart = dots(
-        {cost: {s.name: tuple(s.needs[cost]) for s in standings} for cost in CHARTED},
+        {cost: {s.name: s.needs[cost] for s in standings} for cost in CHARTED},
         CHARTED,
         name="needs",
         title="What each needed",
@@ -127,9 +127,10 @@ def _curves(
         return []
     muted = [name for name in shown if name not in _coloured(standings, shown, own)]
     assert facts.target is not None
-    measured = [("value", facts.what, (facts.target, "target"))]
-    if facts.what != "outer loss":
-        measured.append(("gradient_norm", "|grad F|", None))
+    aims = {"value": (facts.target, "target")}
+    measured = {"value": facts.what}
+    if facts.start is not None:
+        measured["gradient_norm"] = "|grad F|"
     return [
         Section(
             label[0].upper() + label[1:],
@@ -145,7 +146,7 @@ def _curves(
                             words,
                             label,
                             log_x=True,
-                            reference=reference,
+                            reference=aims.get(column),
                             muted=muted,
                             name=f"{column.replace('_', '-')}-{axis}",
                             title=f"{label} against {words}",
@@ -155,7 +156,7 @@ def _curves(
                 )
             ],
         )
-        for column, label, reference in measured
+        for column, label in measured.items()
     ]
 
 

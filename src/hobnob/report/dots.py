@@ -13,6 +13,8 @@ from hobnob.report import style
 from hobnob.report.intervals import Measured
 from hobnob.report.picture import Picture, to_csv
 
+_NOTHING = (np.nan, np.nan, np.nan)
+
 
 def dots(
     panels: Mapping[str, Mapping[str, Measured]],
@@ -34,7 +36,7 @@ def dots(
         drawing = style.figure(0.9 + 0.2 * len(rows))
         axes = drawing.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for ax, (panel, points) in zip(axes, panels.items(), strict=True):
-            _draw(ax, [points.get(row, (np.nan,) * 3) for row in rows], units.get(panel, ""))
+            _draw(ax, [points.get(row, _NOTHING) for row in rows], units.get(panel, ""))
             ax.set_title(panel, fontsize=8.5, color=style.INK)
         axes[0].set_yticks(range(len(rows)), [style.shorten(row, 22) for row in rows])
         axes[0].set_ylim(len(rows) - 0.5, -0.5)
@@ -74,7 +76,7 @@ def _draw(ax: Axes, points: list[Measured], unit: str) -> None:
         ax.set_xticks([])
     ax.xaxis.set_minor_locator(NullLocator())
     never = np.isinf(value)
-    ax.plot(
+    (marks,) = ax.plot(
         np.full(int(never.sum()), 0.97),
         row[never],
         ">",
@@ -84,3 +86,4 @@ def _draw(ax: Axes, points: list[Measured], unit: str) -> None:
         transform=ax.get_yaxis_transform(),
         clip_on=False,
     )
+    marks.set_in_layout(False)  # where there are none, they would count as lying at the origin

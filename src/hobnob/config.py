@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import inspect
 import tomllib
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -107,12 +107,21 @@ def scene(settings: Settings) -> Scene:
     return Scene(problem, _network(settings["network"], problem.size), links)
 
 
-def given_algorithm(settings: Settings) -> dict[str, Algorithm]:
-    """The one that a file describes with settings of its own, by a name; else none."""
+def given_algorithm(settings: Settings) -> dict[str, Any]:
+    """The one that a file describes with settings of its own, by a name; else none.
+
+    Where some that it needs are missing, a function of a `Scale` that has them suggested.
+    """
     table = settings.get("algorithm", {})
-    if set(table) <= {"name"}:
+    own = {key: _schedule(key, value) for key, value in table.items() if key != "name"}
+    if not own:
         return {}
-    return {f"{table['name']} as given": build(settings).algorithm}
+    kind = algorithms.get(table["name"])
+    if {f.name for f in fields(kind) if f.default is MISSING} <= set(own):
+        return {f"{table['name']} as given": _call("algorithm", algorithms.get, {**table, **own})}
+    _check_options(f"[algorithm] {table['name']}", kind, own)
+    words = ", ".join(f"{key} = {value}" for key, value in own.items())
+    return {f"{table['name']}, {words}": lambda scale: replace(kind.suggest(scale), **own)}
 
 
 def _check_keys(settings: Settings, path: Path, required: Sequence[str]) -> None:
@@ -212,12 +221,7 @@ def _call(kind: str, get: Callable[[str], Any], table: Settings) -> Any:
 
 def _call_with(where: str, made: Callable[..., Any], table: Settings, leave_out: str) -> Any:
     options = {key: value for key, value in table.items() if key != leave_out}
-    parameters = inspect.signature(made).parameters
-    for key in options:
-        if key not in parameters:
-            raise ConfigError(
-                f"{where}: there is no option {key!r}. There are: {', '.join(parameters)}."
-            )
+    parameters = _check_options(where, made, options)
     missing = [
         name for name, p in parameters.items() if p.default is p.empty and name not in options
     ]
@@ -227,3 +231,14 @@ def _call_with(where: str, made: Callable[..., Any], table: Settings, leave_out:
         return made(**options)
     except TypeError as error:
         raise ConfigError(f"{where}: {error}.") from error
+
+
+def _check_options(where: str, made: Callable[..., Any], options: Settings) -> Mapping[str, Any]:
+    """The parameters that there are, where all options are among them."""
+    parameters = inspect.signature(made).parameters
+    for key in options:
+        if key not in parameters:
+            raise ConfigError(
+                f"{where}: there is no option {key!r}. There are: {', '.join(parameters)}."
+            )
+    return parameters

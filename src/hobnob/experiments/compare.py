@@ -99,8 +99,9 @@ def compare(
     Args:
         problem, network, links: as for `solve`.
         algorithms: names, classes and instances, or a dict that names them. A name or a class has
-            its step sizes searched for, around what it suggests; an instance runs as it is. None
-            takes all registered ones that fit. A class of your own needs no registration.
+            its step sizes searched for, around what it suggests; so has a function of a `Scale`
+            that makes an instance. An instance runs as it is. None takes all registered ones that
+            fit. A class of your own needs no registration.
         without: names that None leaves out.
         budget: samples that an agent may draw; or `steps`, which counts iterations.
         seeds: how many are measured, besides those that choose the step sizes.
@@ -243,13 +244,15 @@ def _named(wanted: Sequence[Any]) -> dict[str, Any]:
 def _contestant(name: str, one: Any, scale: Scale) -> Contestant:
     if isinstance(one, Algorithm):
         return Contestant(name, one, searched=False)
-    kind = registry.get(one) if isinstance(one, str) else one
-    if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
+    one = registry.get(one) if isinstance(one, str) else one
+    suggest = one.suggest if isinstance(one, type) and issubclass(one, Algorithm) else one
+    if not callable(suggest) or isinstance(suggest, type):
         raise SettingError(
-            f"{name}: {one!r} is no method. Give a name, a subclass of hb.Algorithm or an instance."
+            f"{name}: {one!r} is no method. Give a name, a subclass of hb.Algorithm, an instance, "
+            f"or a function that makes one for a hb.Scale."
         )
     try:
-        return Contestant(name, kind.suggest(scale), searched=True)
+        return Contestant(name, suggest(scale), searched=True)
     except NotImplementedError:
         raise SettingError(
             f"{name} has no `suggest`, so there is nothing to search around. Write it, or give an "

@@ -86,8 +86,8 @@ def _row(s: Standing) -> dict[str, object]:
 def _need(s: Standing, cost: str, interval: bool = False) -> str:
     value, low, high = s.needs[cost]
     if not s.there:
-        some = f" ({s.reached} of {s.seeds} seeds)" if s.reached and cost == "samples" else ""
-        return f"not reached{some}"
+        some = f" ({s.reached} of {s.seeds} seeds)" if s.reached else ""
+        return f"not reached{some}" if cost == COSTS[0] else "–"
     if not interval or low < 0:  # too few seeds for one
         return _amount(value, cost)
     upper = _amount(high, cost) if np.isfinite(high) else "never"
@@ -127,37 +127,43 @@ def _curves(
         return []
     muted = [name for name in shown if name not in _coloured(standings, shown, own)]
     assert facts.target is not None
-    aims = {"value": (facts.target, "target")}
-    measured = {"value": facts.what}
-    if facts.start is not None:
-        measured["gradient_norm"] = "|grad F|"
-    return [
+
+    def against(column: str, label: str, less: float, aim: tuple[float, str] | None) -> Choice:
+        pictures = {
+            AXES_SHORT[axis]: convergence(
+                {n: (curves[n][axis], curves[n][column] - less) for n in shown},
+                words,
+                label,
+                log_x=True,
+                reference=aim,
+                muted=muted,
+                name=f"{column.replace('_', '-')}-{axis}",
+                title=f"{label} against {words}",
+            )
+            for axis, words in AXES.items()
+        }
+        return Choice("Against", pictures)
+
+    where = "At the mean of all agents' x, with the inner problem solved exactly on all data."
+    if facts.start is None:
+        where = "At the mean of all agents' x and y, over all data."
+    best = facts.best or 0.0
+    label = facts.what if facts.best is None else f"{facts.what} less {best:.4g}"
+    if facts.best is not None:
+        where += f" The best centralised value, {best:.4g}, is taken off."
+    sections = [
         Section(
-            label[0].upper() + label[1:],
-            "At the mean of all agents' x, with the inner problem solved exactly on all data."
-            if facts.start is not None
-            else "At the mean of all agents' x and y, over all data.",
-            [
-                Choice(
-                    "Against",
-                    {
-                        AXES_SHORT[axis]: convergence(
-                            {n: (curves[n][axis], curves[n][column]) for n in shown},
-                            words,
-                            label,
-                            log_x=True,
-                            reference=aims.get(column),
-                            muted=muted,
-                            name=f"{column.replace('_', '-')}-{axis}",
-                            title=f"{label} against {words}",
-                        )
-                        for axis, words in AXES.items()
-                    },
-                )
-            ],
+            facts.what[0].upper() + facts.what[1:],
+            where,
+            [against("value", label, best, (facts.target - best, "target"))],
         )
-        for column, label in measured.items()
     ]
+    if facts.start is not None:
+        text = "The exact gradient of F at the mean of all agents' x."
+        sections.append(
+            Section("|grad F|", text, [against("gradient_norm", "|grad F|", 0.0, None)])
+        )
+    return sections
 
 
 def _coloured(

@@ -250,7 +250,7 @@ def test_a_target_that_nobody_reaches_is_told_with_the_nearest(
     assert not found.reached
     assert found.recommendation.startswith("No method reached F ≤ ")
     assert "dsoba came nearest" in found.recommendation
-    assert found.table[0]["bytes"] == "not reached"
+    assert (found.table[0]["samples"], found.table[0]["bytes"]) == ("not reached", "–")
 
 
 def test_methods_that_do_not_fit_are_left_out_with_the_reason(monkeypatch: Any) -> None:
@@ -337,12 +337,20 @@ def test_a_standing_counts_seeds_that_never_arrive_as_infinite() -> None:
 def test_the_recommendation_follows_the_numbers() -> None:
     fast, slow = stand("fast", [20] * 6), stand("slow", [80] * 6)
     assert recommendation([fast, slow], "F ≤ 0", "F") == (
-        "Take fast: to reach F ≤ 0 it took 20 samples and 20 B, and needed the fewest of both."
+        "Take fast: to reach F ≤ 0 it took 20 samples and 20 B an agent, and needed the fewest of "
+        "both."
     )
     thrifty = stand("thrifty", [40] * 6, cost=0.1)
     said = recommendation([fast, thrifty], "F ≤ 0", "F")
     assert said.startswith("Take fast where samples are dear and thrifty where bytes are")
-    assert "20 samples and 20 B, against 40 samples and 4 B" in said
+    assert "20 samples and 20 B an agent, the second 40 samples and 4 B an agent" in said
+    frugal = stand("frugal", [20, 20, 20, 90, 90, 90], cost=0.1)
+    said = recommendation([fast, frugal], "F ≤ 0", "F")
+    assert said.startswith("Take frugal: ")
+    assert (
+        "the fewest bytes; its samples these seeds do not tell from the fewest, those of fast"
+        in said
+    )
     twin = stand("twin", [20, 20, 20, 30, 30, 30])
     assert "do not tell it from twin" in recommendation([fast, twin], "F ≤ 0", "F")
     served = stand("served", [10] * 6, server=True)

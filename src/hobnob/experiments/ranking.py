@@ -80,15 +80,19 @@ def recommendation(standings: list[Standing], goal: str, what: str) -> str:
         alike = _alike(there, by_samples, "samples", "bytes")
         also = f"; these seeds do not tell it from {_listed(alike)}" if alike else ""
         only = "alone reached it" if len(there) == 1 else "needed the fewest of both"
-        return (
-            f"Take {_titled(by_samples)}: to reach {goal} it took {_samples(by_samples)} and "
-            f"{_bytes(by_bytes)}, and {only}{also}."
-        )
+        return f"Take {_titled(by_samples)}: {_took(by_samples, goal)}, and {only}{also}."
+    for best, other, first, second in (
+        (by_samples, by_bytes, "samples", "bytes"),
+        (by_bytes, by_samples, "bytes", "samples"),
+    ):
+        if best in _alike(there, other, second):
+            return (
+                f"Take {_titled(best)}: {_took(best, goal)}, the fewest {first}; its {second} "
+                f"these seeds do not tell from the fewest, those of {_titled(other)}."
+            )
     return (
         f"Take {_titled(by_samples)} where samples are dear and {_titled(by_bytes)} where bytes "
-        f"are: to reach {goal} they took {_samples(by_samples)} and {_bytes(by_samples)}"
-        f"{_noise(there, by_samples, 'samples')}, against {_samples(by_bytes)} and "
-        f"{_bytes(by_bytes)}{_noise(there, by_bytes, 'bytes')}."
+        f"are: to reach {goal} the first took {_both(by_samples)}, the second {_both(by_bytes)}."
     )
 
 
@@ -105,11 +109,6 @@ def _alike(there: list[Standing], best: Standing, *costs: str) -> list[Standing]
     ]
 
 
-def _noise(there: list[Standing], best: Standing, cost: str) -> str:
-    alike = _alike(there, best, cost)
-    return f" (in {cost} not told from {_listed(alike)} by these seeds)" if alike else ""
-
-
 def _listed(standings: list[Standing]) -> str:
     names = [_titled(s) for s in standings]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
@@ -119,9 +118,10 @@ def _titled(standing: Standing) -> str:
     return f"{standing.name} (with a server)" if standing.server else standing.name
 
 
-def _samples(standing: Standing) -> str:
-    return f"{standing.needs['samples'].value:,.0f} samples"
+def _took(standing: Standing, goal: str) -> str:
+    return f"to reach {goal} it took {_both(standing)}"
 
 
-def _bytes(standing: Standing) -> str:
-    return amount(standing.needs["bytes"].value)
+def _both(standing: Standing) -> str:
+    samples, size = (standing.needs[cost].value for cost in ("samples", "bytes"))
+    return f"{samples:,.0f} samples and {amount(size)} an agent"

@@ -347,10 +347,7 @@ def test_the_recommendation_follows_the_numbers() -> None:
     frugal = stand("frugal", [20, 20, 20, 90, 90, 90], cost=0.1)
     said = recommendation([fast, frugal], "F ≤ 0", "F")
     assert said.startswith("Take frugal: ")
-    assert (
-        "the fewest bytes; its samples these seeds do not tell from the fewest, those of fast"
-        in said
-    )
+    assert "the fewest bytes; its samples these seeds do not tell from the fewest" in said
     twin = stand("twin", [20, 20, 20, 30, 30, 30])
     assert "do not tell it from twin" in recommendation([fast, twin], "F ≤ 0", "F")
     served = stand("served", [10] * 6, server=True)
@@ -367,16 +364,16 @@ def replace_end(s: Standing, end: float) -> Standing:
 def test_a_run_with_step_sizes_given_at_run_time_is_the_same_run() -> None:
     problem, network = quadratic(), hb.ring(3)
     runtime = hb.Simulate(retunable=True)
-    for name in ("dsbo", "sparkle", "penalty"):
-        method = hb.algorithms.get(name).suggest(hb.Scale(3.0, 1.0))
-        for factor in (1.0, 0.5):
-            scaled_down: Any = scaled(method, factor)
-            options: dict[str, Any] = {"steps": 30, "seed": [0, 1], "metrics": None}
-            one = hb.solve(problem, network, scaled_down, runtime=runtime, **options)
-            other = hb.solve(problem, network, scaled_down, **options)
-            np.testing.assert_allclose(one.x, other.x, rtol=1e-10)
-    # Two step sizes and one compilation, for each of the three.
-    assert [loop._cache_size() for loop in runtime._loops.values()] == [1, 1, 1]
+    options: dict[str, Any] = {"steps": 30, "seed": [0, 1], "metrics": None}
+    for name in ("dsbo", "dsoba"):  # with a kernel of its own, and without
+        method: Any = hb.algorithms.get(name).suggest(hb.Scale(3.0, 1.0))
+        half = scaled(method, 0.5)
+        hb.solve(problem, network, method, runtime=runtime, **options)
+        shared = hb.solve(problem, network, half, runtime=runtime, **options)
+        alone = hb.solve(problem, network, half, **options)
+        np.testing.assert_allclose(shared.x, alone.x, rtol=1e-10)
+    # Two step sizes and one compilation, for each of the two.
+    assert [loop._cache_size() for loop in runtime._loops.values()] == [1, 1]
 
 
 def test_schedules_are_not_shared_with_constants() -> None:

@@ -78,7 +78,7 @@ def report(
 def _row(s: Standing) -> dict[str, object]:
     return {
         "method": f"{s.name} (server)" if s.server else s.name,
-        **{AXES_SHORT[cost]: _need(s, cost) for cost in COSTS},
+        **{AXES_SHORT[cost]: _need(s, cost) for cost in COSTS if cost != "messages"},
         "at the end": s.lost or f"{s.end.value:.4g}",
     }
 

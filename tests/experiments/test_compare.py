@@ -266,6 +266,22 @@ def test_methods_that_do_not_fit_are_left_out_with_the_reason(monkeypatch: Any) 
     assert set(names) | set(left_out) | {"dsbo"} == set(hb.algorithms.names())
 
 
+def test_a_file_gives_all_some_or_no_settings() -> None:
+    from hobnob.config import given_algorithm
+
+    def given(**table: Any) -> dict[str, Any]:
+        return given_algorithm({"algorithm": {"name": "dsbo", **table}})
+
+    assert given() == given_algorithm({}) == {}
+    ((name, make),) = given(terms=7).items()
+    assert name == "dsbo, terms = 7"
+    assert make(hb.Scale(3.0, 1.0)) == replace(hb.DSBO.suggest(hb.Scale(3.0, 1.0)), terms=7)
+    every = hb.DSBO.suggest(hb.Scale(3.0, 1.0))
+    assert given(**vars(every)) == {"dsbo as given": every}
+    with pytest.raises(ConfigError, match="there is no option 'nonsense'"):
+        given(nonsense=1)
+
+
 # --- the parts ---------------------------------------------------------------------------------
 
 

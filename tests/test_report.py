@@ -314,9 +314,9 @@ def test_dots_mark_the_least_and_what_was_never_reached():
     samples, sent = picture.figure.axes
     assert [text.get_text() for text in samples.get_yticklabels()] == ["one", "two", "three"]
     best = [line for line in samples.get_lines() if line.get_color() == style.SERIES[1]]
-    assert best[0].get_xdata() == [10.0]
-    assert samples.get_lines()[-1].get_ydata().tolist() == [2]
-    assert sent.get_lines()[-1].get_ydata().tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(best[0].get_xdata(), [10.0])
+    np.testing.assert_array_equal(samples.get_lines()[-1].get_ydata(), [2])
+    np.testing.assert_array_equal(sent.get_lines()[-1].get_ydata(), [0, 1, 2])
     assert "samples,two,30.0,20.0,inf" in picture.csv
     with pytest.raises(HobnobError, match="nothing to draw for needs"):
         dots({}, {}, name="needs", title="needs")

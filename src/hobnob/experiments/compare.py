@@ -245,7 +245,8 @@ def _contestant(name: str, one: Any, scale: Scale) -> Contestant:
     if isinstance(one, Algorithm):
         return Contestant(name, one, searched=False)
     one = registry.get(one) if isinstance(one, str) else one
-    suggest = one.suggest if isinstance(one, type) and issubclass(one, Algorithm) else one
+    known = isinstance(one, type) and issubclass(one, Algorithm)
+    suggest: Any = one.suggest if known else one
     if not callable(suggest) or isinstance(suggest, type):
         raise SettingError(
             f"{name}: {one!r} is no method. Give a name, a subclass of hb.Algorithm, an instance, "

@@ -245,20 +245,22 @@ def _contestant(name: str, one: Any, scale: Scale) -> Contestant:
     if isinstance(one, Algorithm):
         return Contestant(name, one, searched=False)
     one = registry.get(one) if isinstance(one, str) else one
-    known = isinstance(one, type) and issubclass(one, Algorithm)
-    suggest: Any = one.suggest if known else one
-    if not callable(suggest) or isinstance(suggest, type):
-        raise SettingError(
-            f"{name}: {one!r} is no method. Give a name, a subclass of hb.Algorithm, an instance, "
-            f"or a function that makes one for a hb.Scale."
-        )
+    suggest: Any = None if isinstance(one, type) else one
+    if isinstance(one, type) and issubclass(one, Algorithm):
+        suggest = one.suggest
     try:
-        return Contestant(name, suggest(scale), searched=True)
+        made = suggest(scale) if callable(suggest) else None
+        if isinstance(made, Algorithm):
+            return Contestant(name, made, searched=True)
     except NotImplementedError:
         raise SettingError(
             f"{name} has no `suggest`, so there is nothing to search around. Write it, or give an "
             f"instance with step sizes of your own, which then stay as they are."
         ) from None
+    raise SettingError(
+        f"{name}: {one!r} is no method. Give a name, a subclass of hb.Algorithm, an instance, or a "
+        f"function that makes one for a hb.Scale."
+    )
 
 
 def _scale(problem: Problem) -> Scale:

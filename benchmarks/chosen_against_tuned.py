@@ -14,51 +14,55 @@ from pathlib import Path
 import numpy as np
 
 import hobnob as hb
-from hobnob.algorithms.sparkle import SPARKLE
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.test_choice import NETWORKS, random_problem  # noqa: E402
+from tests.test_choice import NETWORKS, random_problem
 
 INNER, OUTER = (0.5, 1, 2), (0.5, 1, 2, 4, 8, 16)  # factors on gamma and beta, and on alpha
+RUNTIME = hb.Simulate(retunable=True)  # all runs of one problem share one compilation
+
+
+def steps_needed(
+    problem: hb.Problem, network: hb.Network, choice: hb.Choice, inner: float, outer: float
+) -> float:
+    """Infinity where the run diverges, or takes more than twice the steps that were chosen."""
+    step_sizes = {
+        name: value * (outer if name == "alpha" else inner)
+        for name, value in choice.algorithm.step_sizes().items()
+        if name != "theta"
+    }
+    try:
+        result = hb.solve(
+            problem,
+            network,
+            replace(choice.algorithm, **step_sizes),
+            steps=2 * choice.steps,
+            tolerance=choice.tolerance,
+            record_every=max(1, choice.steps // 200),
+            metrics=["gradient_norm"],
+            runtime=RUNTIME,
+            progress=False,
+        )
+    except hb.DivergenceError:
+        return np.inf
+    return result.steps if result.status == "converged" else np.inf
 
 
 def main() -> None:
-    runtime = hb.Simulate(retunable=True)  # all of a problem's runs share one compilation
     ratios = []
     for number in range(10):
         problem, network = random_problem(number), NETWORKS[number % len(NETWORKS)]
         choice = hb.choose(problem, network)
-        chosen = choice.algorithm
-        assert isinstance(chosen, SPARKLE)
-
-        def needed(inner: float, outer: float) -> float:
-            step_sizes = {
-                "gamma": inner * chosen.gamma,  # noqa: B023
-                "beta": inner * chosen.beta,  # noqa: B023
-                "alpha": outer * chosen.alpha,  # noqa: B023
-            }
-            try:
-                result = hb.solve(
-                    problem,  # noqa: B023
-                    network,  # noqa: B023
-                    replace(chosen, **step_sizes),  # noqa: B023
-                    steps=2 * choice.steps,  # noqa: B023
-                    tolerance=choice.tolerance,  # noqa: B023
-                    record_every=max(1, choice.steps // 200),  # noqa: B023
-                    metrics=["gradient_norm"],
-                    runtime=runtime,
-                    progress=False,
-                )
-            except hb.DivergenceError:
-                return np.inf
-            return result.steps if result.status == "converged" else np.inf
-
-        found = {(i, o): needed(i, o) for i in INNER for o in OUTER}
-        best = min(found, key=found.__getitem__)
-        ratios.append(found[1, 1] / found[best])
+        found = {
+            (inner, outer): steps_needed(problem, network, choice, inner, outer)
+            for inner in INNER
+            for outer in OUTER
+        }
+        (inner, outer), best = min(found.items(), key=lambda item: item[1])
+        ratios.append(found[1, 1] / best)
         print(
-            f"problem {number}: chosen {found[1, 1]:,.0f} steps, best {found[best]:,.0f} with gamma "
-            f"x {best[0]:g} and alpha x {best[1]:g}: {ratios[-1]:.1f} times as many",
+            f"problem {number}: chosen {found[1, 1]:,.0f} steps, best {best:,.0f} with gamma x "
+            f"{inner:g} and alpha x {outer:g}: {ratios[-1]:.1f} times as many",
             flush=True,
         )
     print(f"median {np.median(ratios):.1f}, most {max(ratios):.1f}")

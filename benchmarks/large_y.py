@@ -10,6 +10,7 @@ import resource
 import sys
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import jax
@@ -78,7 +79,7 @@ def main() -> None:
             "matrix": rng.normal(size=(a, b), scale=a**-0.5).astype(np.float32),
             "shift": np.zeros(b, np.float32),
         }
-        for a, b in zip(SIZES, SIZES[1:], strict=False)
+        for a, b in pairwise(SIZES)
     ]
     x0 = np.zeros(AGENTS * EXAMPLES, np.float32)
     shards = [shard(k) for k in range(AGENTS)]

@@ -156,8 +156,16 @@ def curves(axes: Any, results: dict[str, hb.Result], metric: str, label: str) ->
             spent, found = result.history[column][0] / scale, result.history[metric]
             ax.plot(spent, np.median(found, axis=0), color=colour, label=name)
             ax.fill_between(spent, found.min(0), found.max(0), color=colour, alpha=0.2, lw=0)
+        ax.set_ylim(*_range(results, metric))
         ax.set_xlabel(f"{column} of an agent, {unit}")
         ax.set_ylabel(label)
         ax.grid(alpha=0.3)
     axes[1].set_xlim(0, 1.05 * budget(results) / 1e6)
     axes[0].legend(frameon=False, fontsize=9)
+
+
+def _range(results: dict[str, hb.Result], metric: str) -> tuple[float, float]:
+    """Where curves part: from the lowest value to the highest after a tenth of the samples."""
+    found = [np.median(result.history[metric], axis=0) for result in results.values()]
+    low, high = min(f.min() for f in found), max(f[-(-len(f) // 10)] for f in found)
+    return low - 0.05 * (high - low), high + 0.05 * (high - low)

@@ -1,25 +1,25 @@
 """Data hyper-cleaning: agents with wrong labels find out together which of their examples to trust.
 
-Each agent has training examples of which a share, from none to most, is labelled as the next class;
-nobody is told which. x is one number for every training example of the network, sigmoid(x_i) its weight. y is
-a softmax classifier. The inner problem trains y on the weighted examples; the outer one asks how
-well y then does on a few validation examples with good labels:
+Each agent has training examples of which a share, from none to most, is labelled as the next
+class; nobody is told which. x is one number for every training example of the network, sigmoid(x_i)
+its weight. y is a softmax classifier. The inner problem trains y on the weighted examples; the
+outer one asks how well y then does on a few validation examples with good labels:
 
     g_k(x, y) = mean over agent k's training examples of sigmoid(x_i) loss(y; i) + c/2 |y|^2
     f_k(x, y) = mean over agent k's validation examples of loss(y; i)
 
 python examples/hyper_cleaning.py                  Fashion-MNIST where it is installed, or digits
-python examples/hyper_cleaning.py --small          digits, in seconds
+python examples/hyper_cleaning.py --small          digits
 """
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
-from _compare import compare, cross_entropy, curves, figure, matrix_free, options, save, table
 from jax.flatten_util import ravel_pytree
 
 import hobnob as hb
+from _compare import compare, cross_entropy, curves, figure, matrix_free, options, save, table
 from hobnob.problems.images import load
 
 AGENTS, CLASSES, DECAY = 8, 10, 1e-3
@@ -90,9 +90,11 @@ def main() -> None:
     problem = hb.Problem(outer, inner, x0, y0, outer_data, inner_data, batch_size=32)
     print(f"{problem} on {images.title}, wrong labels: {wrong.mean():.0%}")
 
+    test = images.test_pixels - 0.3, images.test_labels
+
     def test_error(view):
         y = jax.tree.map(np.asarray, view.y)
-        return 100 * (1 - accuracy(y, images.test_pixels - 0.3, images.test_labels))
+        return 100 * (1 - accuracy(y, *test))
 
     steps = chosen.steps or (1000 if digits else 2000)
     methods = matrix_free(gamma=0.2 if digits else 0.1)
@@ -106,14 +108,12 @@ def main() -> None:
     best = min(results, key=lambda name: np.median(results[name].history["test_error"][:, -1]))
     weights = jax.nn.sigmoid(results[best].x[0]).reshape(place.shape)
     for k, share in enumerate(SHARES):
-        shown = [weights[k, ~wrong[k]].mean(), weights[k, wrong[k]].mean() if share else np.nan]
-        print(
-            f"agent {k}: {share:.0%} wrong, mean weight {shown[0]:.3f} good, {shown[1]:.3f} wrong"
-        )
-    apart = np.mean(weights[~wrong][:, None] > rng.choice(weights[wrong], 1000))
-    print(
-        f"{best}: mean weight {weights[~wrong].mean():.3f} good, {weights[wrong].mean():.3f} wrong"
-    )
+        of_good = weights[k, ~wrong[k]].mean()
+        of_wrong = weights[k, wrong[k]].mean() if share else np.nan
+        print(f"agent {k}, {share:.0%} wrong: {of_good:.3f} for good, {of_wrong:.3f} for wrong")
+    trusted, suspected = weights[~wrong], weights[wrong]
+    print(f"mean weight by {best}: {trusted.mean():.3f} for good, {suspected.mean():.3f} for wrong")
+    apart = np.mean(trusted[:, None] > rng.choice(suspected, 1000))
     print(f"a good example weighs more than a wrong one in {apart:.1%} of all pairs")
 
     # What it was worth: classifiers from all data in one place.
@@ -126,15 +126,13 @@ def main() -> None:
         ("validation examples alone", held_out, np.ones(rest.size, np.float32)),
     ):
         y = trained(y0, weight, batch)
-        print(
-            f"test accuracy, {title}: {accuracy(y, images.test_pixels - 0.3, images.test_labels):.1%}"
-        )
+        print(f"test accuracy, {title}: {accuracy(y, *test):.1%}")
     print(table(results, "test_error"))
 
     drawing, (left, *right) = figure(3)
     bins = np.linspace(0, 1, 41)
-    left.hist(weights[~wrong], bins, color="#0072b2", alpha=0.7, label="good label")
-    left.hist(weights[wrong], bins, color="#d55e00", alpha=0.7, label="wrong label")
+    left.hist(trusted, bins, color="#0072b2", alpha=0.7, label="good label")
+    left.hist(suspected, bins, color="#d55e00", alpha=0.7, label="wrong label")
     left.set_xlabel(f"weight of a training example ({best})")
     left.set_ylabel("examples")
     left.legend(frameon=False, fontsize=9)

@@ -8,19 +8,21 @@ how well they do on validation examples, and so what the features should be:
     g_k(x, y) = mean over agent k's training examples of loss(y_task; features(x)) + c/2 |y|^2
     f_k(x, y) = mean over agent k's validation examples of loss(y_task; features(x))
 
-What the features are worth shows in new tasks, learnt from a few examples: tasks of the same classes,
-and tasks of three classes that no agent has ever seen.
+What the features are worth shows in new tasks, learnt from a few examples: tasks of the same
+classes, and tasks of three classes that no agent has ever seen.
 
 python examples/hyper_representation.py                  Fashion-MNIST where installed, or digits
 python examples/hyper_representation.py --small          digits
 """
 
+from itertools import pairwise
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _compare import compare, cross_entropy, curves, figure, matrix_free, options, save, table
 
 import hobnob as hb
+from _compare import compare, cross_entropy, curves, figure, matrix_free, options, save, table
 from hobnob.problems.images import load
 
 AGENTS, TASKS, WAYS, DECAY = 8, 16, 3, 0.01
@@ -90,7 +92,7 @@ def main() -> None:
             "matrix": rng.normal(size=(a, b), scale=a**-0.5).astype(np.float32),
             "shift": np.zeros(b, np.float32),
         }
-        for a, b in zip(sizes, sizes[1:], strict=False)
+        for a, b in pairwise(sizes)
     ]
     y0 = {
         "matrix": np.zeros((TASKS, widths[-1], WAYS), np.float32),
@@ -107,14 +109,14 @@ def main() -> None:
         found = np.argmax(scores(view.x, view.y, test), axis=1)
         return 100 * float(np.mean(found != test["label"]))
 
-    methods = matrix_free(gamma=0.5)
+    methods = matrix_free(gamma=0.5 if digits else 0.3)
     if digits:  # small enough for matrices
         methods["DSBO"] = lambda alpha: hb.DSBO(
             alpha=alpha, beta=0.2, gamma=0.5, terms=10, smoothness=1.0, strong_convexity=DECAY
         )
     methods = {name: methods[name] for name in chosen.methods or methods}
-    steps = chosen.steps or (2000 if digits else 4000)
-    alphas = chosen.alpha or [0.1, 0.3, 1.0]
+    steps = chosen.steps or 2000
+    alphas = chosen.alpha or [0.3, 1.0]
     metrics = ["outer_loss", "consensus", test_error]
     seeds = list(range(1, 1 + chosen.seeds))
     results = compare(problem, hb.ring(AGENTS), methods, alphas, 32 * steps, metrics, seeds)

@@ -1,8 +1,8 @@
 """7,850 hyper-parameters: a softmax classifier with one weight of decay per feature and class.
 
-Agents have few training examples, and mostly of a few classes. y is the classifier, with d numbers;
-x has as many, and exp(x_i) is the weight that keeps y_i small. The inner problem trains y; the outer
-one asks how well it does on validation examples:
+Agents have few training examples, more to validate on, and mostly of a few classes. y is the classifier, with d numbers;
+x has as many, and exp(x_i) is the weight that keeps y_i small. The inner problem trains y; the
+outer one asks how well it does on validation examples:
 
     g_k(x, y) = mean over agent k's training examples of loss(y) + 1/2 sum_i exp(x_i) y_i^2
     f_k(x, y) = mean over agent k's validation examples of loss(y)
@@ -17,10 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
-from _compare import compare, cross_entropy, curves, figure, matrix_free, options, save, table
 from jax.flatten_util import ravel_pytree
 
 import hobnob as hb
+from _compare import compare, cross_entropy, curves, figure, matrix_free, options, save, table
 from hobnob.problems.images import load
 
 AGENTS, CLASSES, START = 8, 10, 0.01
@@ -52,17 +52,17 @@ def trained(x, y, batch):
 def main() -> None:
     chosen = options(__doc__)
 
-    # The records of each agent: half to train on, half to validate on, roughly sorted by class.
+    # The records of each agent, roughly sorted by class: a few to train on, more to validate on.
     images = load("digits" if chosen.small else chosen.data)
     digits = images.title == "digits"
-    each = 160 if digits else 500
+    few, each = (40, 160) if digits else (125, 1125)
     rng, count = np.random.default_rng(0), AGENTS * each
     pixels, labels = images.pixels[:count] - 0.3, images.labels[:count]
     place = np.argsort(labels + rng.uniform(0, CLASSES, count)).reshape(AGENTS, each)
     shards = [{"image": pixels[p], "label": labels[p]} for p in rng.permuted(place, axis=1)]
     training, validation = (
         [{name: part[half] for name, part in shard.items()} for shard in shards]
-        for half in (slice(each // 2), slice(each // 2, None))
+        for half in (slice(few), slice(few, None))
     )
     y0 = {
         "matrix": np.zeros((pixels.shape[1], CLASSES), np.float32),
@@ -71,7 +71,7 @@ def main() -> None:
     x0 = jax.tree.map(lambda leaf: np.full_like(leaf, np.log(START)), y0)
     bounds = np.log([1e-4, 1])
     problem = hb.Problem(outer, inner, x0, y0, validation, training, 16, x_bounds=tuple(bounds))
-    print(f"{problem} on {images.title}, {each // 2} training examples each")
+    print(f"{problem} on {images.title}, {few} training, {each - few} validation examples each")
 
     test = {"image": images.test_pixels - 0.3, "label": images.test_labels}
 
@@ -84,8 +84,8 @@ def main() -> None:
             alpha=alpha, beta=0.1, gamma=0.1, terms=5, smoothness=5.0, strong_convexity=0.1
         )
     methods = {name: methods[name] for name in chosen.methods or methods}
-    steps = chosen.steps or (1500 if digits else 3000)
-    alphas = chosen.alpha or [a * problem.dim_x for a in (0.02, 0.1, 0.5)]
+    steps = chosen.steps or 2000
+    alphas = chosen.alpha or [a * problem.dim_x for a in (0.1, 0.5)]
     metrics = ["outer_loss", "consensus", test_loss]
     seeds = list(range(1, 1 + chosen.seeds))
     results = compare(problem, hb.ring(AGENTS), methods, alphas, 32 * steps, metrics, seeds)
@@ -100,11 +100,14 @@ def main() -> None:
         same = jax.tree.map(lambda leaf, w=weight: np.full_like(leaf, np.log(w)), y0)
         single[weight] = trained(same, y0, pool)
     weight = min(single, key=lambda w: float(outer(None, single[w], checked)))
+    same = jax.tree.map(lambda leaf: np.full_like(leaf, np.log(weight)), y0)
+    both = {name: np.concatenate([pool[name], checked[name]]) for name in pool}
     best = min(results, key=lambda name: np.median(results[name].history["test_loss"][:, -1]))
     first = jax.tree.map(lambda leaf: leaf[0], (results[best].x, results[best].y))
     for title, y in (
         (f"the start, {START:g} for all", trained(x0, y0, pool)),
         (f"the best single weight, {weight:.3g}", single[weight]),
+        ("that weight, trained on the validation examples, too", trained(same, y0, both)),
         (f"{best}'s weights, its own y", first[1]),
         (f"{best}'s weights, trained in one place", trained(first[0], y0, pool)),
     ):

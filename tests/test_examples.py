@@ -82,7 +82,7 @@ def test_wrong_labels_lose_their_weight(tmp_path: Path) -> None:
         *("--small", "--steps", "400", "--methods", "D-SOBA", "--alpha", "200", "--seeds", "1"),
         leaves=(picture,),
     )
-    rows = re.findall(r"(\d+)% wrong, mean weight ([\d.]+) good, ([\d.]+|nan) wrong", text)
+    rows = re.findall(r"(\d+)% wrong: ([\d.]+) for good, ([\d.]+|nan) for wrong", text)
     assert [int(share) for share, _, _ in rows] == [0, 10, 20, 30, 40, 50, 60, 70]
     for _, good, wrong in rows[1:]:
         assert float(good) > 0.6 > 0.4 > float(wrong)

@@ -262,7 +262,7 @@ class Problem:
             )
 
     def _traced(self, loss: Loss, example: Any) -> tuple[Any, Any]:
-        """What a loss computes from flat x, flat y and a batch, and the shape of what it returns."""
+        """What a loss computes from flat x, flat y and a batch, and the shape of its result."""
         flat = self.x_layout.ravel(self.x0), self.y_layout.ravel(self.y0)
         return jax.make_jaxpr(
             lambda x, y, batch: loss(*self._unravel(x, y), batch), return_shape=True

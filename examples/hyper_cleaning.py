@@ -54,7 +54,7 @@ def trained(start, weights, batch):
         return jnp.mean(weights * losses(y, batch)) + DECAY / 2 * jnp.sum(flat**2)
 
     found = scipy.optimize.minimize(
-        jax.value_and_grad(loss), flat, jac=True, method="L-BFGS-B", options={"maxiter": 300}
+        jax.value_and_grad(loss), flat, jac=True, method="L-BFGS-B", options={"maxiter": 150}
     )
     return jax.tree.map(np.asarray, shaped(jnp.asarray(found.x, flat.dtype)))
 

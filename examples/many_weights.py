@@ -1,8 +1,8 @@
 """7,850 hyper-parameters: a softmax classifier with one weight of decay per feature and class.
 
 Agents have few training examples, more to validate on, and mostly of a few classes. y is the
-classifier, with d numbers; x has as many, and exp(x_i) is the weight that keeps y_i small. The inner
-problem trains y; the outer one asks how well it does on validation examples:
+classifier, with d numbers; x has as many, and exp(x_i) is the weight that keeps y_i small. The
+inner problem trains y; the outer one asks how well it does on validation examples:
 
     g_k(x, y) = mean over agent k's training examples of loss(y) + 1/2 sum_i exp(x_i) y_i^2
     f_k(x, y) = mean over agent k's validation examples of loss(y)
@@ -44,7 +44,7 @@ def trained(x, y, batch):
         flat,
         jac=True,
         method="L-BFGS-B",
-        options={"maxiter": 300},
+        options={"maxiter": 150},
     )
     return shaped(jnp.asarray(found.x, flat.dtype))
 

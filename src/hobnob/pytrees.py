@@ -7,6 +7,7 @@ leaf. Functions are no part of the vector, and come back as they were.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -37,11 +38,12 @@ class Layout:
 
     def unravel(self, flat: Any, xp: Any = jnp) -> Any:
         lead = np.shape(flat)[:-1]
-        leaves, start = [], 0
-        for shape in self.shapes:
-            stop = start + prod(shape)
-            leaves.append(xp.reshape(flat[..., start:stop], lead + shape))
-            start = stop
+        # One split, whose derivative is one concatenation: slices would each become a whole vector.
+        ends = list(accumulate(prod(shape) for shape in self.shapes))
+        parts = xp.split(flat, ends[:-1], axis=-1)
+        leaves = [
+            xp.reshape(part, lead + shape) for part, shape in zip(parts, self.shapes, strict=True)
+        ]
         for place, function in self._functions.items():  # in ascending order
             leaves.insert(place, function)
         return jax.tree.unflatten(self.structure, leaves)

@@ -17,9 +17,9 @@ COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"]
 Make = Callable[[float], hb.Algorithm]
 
 
-def options(about: str) -> argparse.Namespace:
+def options(about: str | None) -> argparse.Namespace:
     """The command line of an example."""
-    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
     parser.add_argument("--small", action="store_true", help="digits: as --data digits")
     parser.add_argument("--data", help="fashion-mnist, digits, or a folder with idx files")
     parser.add_argument("--steps", type=int, help="of D-SOBA; the others get as many samples")
@@ -36,8 +36,8 @@ def matrix_free(gamma: float, penalty: float = 0.1) -> dict[str, Make]:
     Inner steps are gamma, or half of it where tracking meets the negative eigenvalues of W.
     """
     half = gamma / 2
-    plain = {"beta": gamma, "gamma": gamma, "theta": 0.2}
-    tracked = {"beta": half, "gamma": half}
+    plain: dict[str, Any] = {"beta": gamma, "gamma": gamma, "theta": 0.2}
+    tracked: dict[str, Any] = {"beta": half, "gamma": half}
     return {
         "D-SOBA": lambda alpha: hb.DSOBA(alpha=alpha, **plain),
         "SPARKLE": lambda alpha: hb.SPARKLE(alpha=alpha, **plain),

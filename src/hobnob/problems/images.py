@@ -44,11 +44,9 @@ def load(data: str | Path | None = None, seed: int = 0) -> Images:
         data = "fashion-mnist" if FASHION_MNIST.exists() else "digits"
     rng = np.random.default_rng(seed)
     if data == "digits":
-        found = sklearn.datasets.load_digits()
-        order = rng.permutation(len(found.target))
-        pixels = (found.data[order] / 16).astype(np.float32)
-        labels = found.target[order].astype(np.int32)
-        cut = 1400
+        pixels, labels = map(np.asarray, sklearn.datasets.load_digits(return_X_y=True))
+        order, cut = rng.permutation(len(labels)), 1400
+        pixels, labels = (pixels[order] / 16).astype(np.float32), labels[order].astype(np.int32)
         return Images(pixels[:cut], labels[:cut], pixels[cut:], labels[cut:], "digits")
     folder = FASHION_MNIST if data == "fashion-mnist" else Path(data)
     if not folder.is_dir():

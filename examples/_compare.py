@@ -58,7 +58,8 @@ def compare(
 ) -> dict[str, hb.Result]:
     """Every method with as many samples an agent, and the alpha that serves it best.
 
-    Seed 0 chooses, by the outer loss at the end; others are measured.
+    Seed 0 chooses, by the outer loss at the end; others are measured. A method that diverges at
+    all of them is left out.
     """
     most = samples // (2 * problem.inner_data.samples_per_draw()[0])  # one batch of f, one of g
 
@@ -83,10 +84,17 @@ def compare(
                 losses[alpha] = tried.history["outer_loss"][-1]
             except hb.DivergenceError:
                 losses[alpha] = np.inf
-        alpha = min(losses, key=lambda a: losses[a]) if losses else alphas[0]
-        results[name] = run(make(alpha), metrics=metrics, seed=seeds)
         searched = ", ".join(f"{loss:.4f} at {a:g}" for a, loss in losses.items())
-        print(f"{name}: alpha = {alpha:g} (outer loss {searched or 'not searched'})", flush=True)
+        for alpha in sorted(alphas, key=lambda a: losses.get(a, np.inf)):
+            try:
+                results[name] = run(make(alpha), metrics=metrics, seed=seeds)
+            except hb.DivergenceError:
+                print(f"{name}: diverges at alpha = {alpha:g} with other seeds", flush=True)
+                continue
+            print(
+                f"{name}: alpha = {alpha:g} (outer loss {searched or 'not searched'})", flush=True
+            )
+            break
     return results
 
 

@@ -78,7 +78,7 @@ def main() -> None:
     def test_loss(view):
         return outer(view.x, view.y, test)
 
-    methods = matrix_free(gamma=0.1)
+    methods = matrix_free(gamma=0.1 if digits else 0.05)
     if digits:  # small enough for matrices
         methods["DSBO"] = lambda alpha: hb.DSBO(
             alpha=alpha, beta=0.1, gamma=0.1, terms=5, smoothness=5.0, strong_convexity=0.1

@@ -19,7 +19,7 @@ from hobnob import keys
 from hobnob.agent import Agent
 from hobnob.algorithm import Algorithm
 from hobnob.errors import SettingError
-from hobnob.ledger import ROUNDS_AT_ONCE, Costs, Ledger
+from hobnob.ledger import ROUNDS_AT_ONCE, Costs, Ledger, link_of
 from hobnob.links import Links
 from hobnob.network import Network
 from hobnob.problem import Problem
@@ -49,7 +49,7 @@ class World(NamedTuple):
 
     places: Any
     keys: jax.Array
-    tables: dict[str, jax.Array]
+    tables: dict[str, dict[str, jax.Array]]  # by level, and "" for those without one
     link_keys: jax.Array
     failing: dict[str, jax.Array]
 
@@ -80,13 +80,16 @@ class Simulation:
         per_agent = jax.vmap(keys.of_agent, in_axes=(None, 0))
         per_seed = jax.vmap(per_agent, in_axes=(0, None)) if self.many_seeds else per_agent
         each = jnp.asarray(seeds, jnp.uint32)
-        tables = mixing_tables(network.sparse, problem.dtype)
+        tables = {
+            level: mixing_tables(W.sparse, problem.dtype)
+            for level, W in {"": network, **network.levels}.items()
+        }
         self.world = World(
             problem.place(),
             per_seed(each, self._agents),
             tables,
             jax.vmap(keys.of_links)(each) if self.many_seeds else keys.of_links(each),
-            failing_tables(tables, network.sparse, links.ends) if links else {},
+            failing_tables(tables[""], network.sparse, links.ends) if links else {},
         )
         self.latest: dict[str, np.ndarray] = {}
         self._kernel = kernel_for(problem, network, algorithm, links, each.size)
@@ -127,7 +130,10 @@ class Simulation:
         """What the steps up to any have cost each agent."""
         units = {
             "step": np.ones(self.network.size, np.int64),
-            "link": np.asarray(self.network.degrees, np.int64),
+            **{
+                link_of(level): np.asarray(self.network.at_level(level).degrees, np.int64)
+                for level in (None, *self.algorithm.levels)
+            },
             "outer draw": np.asarray(self.problem.outer_data.samples_per_draw(), np.int64),
             "inner draw": np.asarray(self.problem.inner_data.samples_per_draw(), np.int64),
         }
@@ -227,8 +233,8 @@ class _Exchange(NamedTuple):
     link_key: jax.Array
     step: Any
 
-    def mix(self, tree: Any, path: tuple[Any, ...]) -> Any:
-        tables = self.world.tables
+    def mix(self, tree: Any, path: tuple[Any, ...], level: str | None) -> Any:
+        tables = self.world.tables.get(level or "", self.world.tables[""])
         if self.links is not None:
             down = self.links.down(keys.of_round(self.link_key, self.step, path), self.step)
             tables = without(tables, self.world.failing, down)

@@ -1,9 +1,10 @@
-"""What a run with about a million inner parameters takes: memory above the start, time a step.
+"""What a run with a million inner parameters and more takes: memory above the start, time a step.
 
 Eight agents clean data (a weight per training example as x) for a network of 784-1024-200-10 as y,
 in float32, on random images: only sizes matter here.
 
-python benchmarks/large_y.py [dsoba | sparkle | storm | penalty | madsbo_gt]
+python benchmarks/large_y.py                    D-SOBA
+python benchmarks/large_y.py sparkle 4096 1000  another method, and other hidden layers
 """
 
 import resource
@@ -19,7 +20,7 @@ import numpy as np
 
 import hobnob as hb
 
-AGENTS, EXAMPLES, SIZES, BATCH, STEPS = 8, 500, (784, 1024, 200, 10), 32, 20
+AGENTS, EXAMPLES, PIXELS, CLASSES, BATCH, STEPS = 8, 500, 784, 10, 32, 5
 
 
 def losses(y, batch):
@@ -64,13 +65,14 @@ class Peak:
 
 
 def main() -> None:
-    name = sys.argv[1] if len(sys.argv) > 1 else "dsoba"
+    name, *hidden = sys.argv[1:] or ["dsoba"]
+    sizes = PIXELS, *map(int, hidden or (1024, 200)), CLASSES
     rng = np.random.default_rng(0)
 
     def shard(k):
         return {
-            "image": rng.random((EXAMPLES, SIZES[0]), np.float32),
-            "label": rng.integers(0, SIZES[-1], EXAMPLES, dtype=np.int32),
+            "image": rng.random((EXAMPLES, PIXELS), np.float32),
+            "label": rng.integers(0, CLASSES, EXAMPLES, dtype=np.int32),
             "place": np.arange(k * EXAMPLES, (k + 1) * EXAMPLES, dtype=np.int32),
         }
 
@@ -79,7 +81,7 @@ def main() -> None:
             "matrix": rng.normal(size=(a, b), scale=a**-0.5).astype(np.float32),
             "shift": np.zeros(b, np.float32),
         }
-        for a, b in pairwise(SIZES)
+        for a, b in pairwise(sizes)
     ]
     x0 = np.zeros(AGENTS * EXAMPLES, np.float32)
     shards = [shard(k) for k in range(AGENTS)]
@@ -98,7 +100,7 @@ def main() -> None:
             metrics=["consensus", "outer_loss"],
         )  # fmt: skip
     used = peak.most - peak.start
-    print(f"{name}: {problem}, {EXAMPLES * AGENTS * SIZES[0] * 4 / 1e6:.0f} MB of images")
+    print(f"{name}: {problem}, {EXAMPLES * AGENTS * PIXELS * 4 / 1e6:.0f} MB of images")
     print(
         f"state {seen['state'] / 1e6:.0f} MB; at most {used / 1e6:.0f} MB above the start, "
         f"{used / seen['state']:.1f} times the state"

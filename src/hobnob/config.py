@@ -51,7 +51,7 @@ OPTIONS = (
 )
 TABLES = ("problem", "network", "algorithm")
 FAILURES = {"drop": Drop, "cut": Cut, "silent": Silent}  # the keys of [links]
-RULES = ("nonconvex", "pl_outer", "pl_average", "capped")
+RULES = ("nonconvex", "pl_outer", "pl_average", "capped", "power")
 
 Settings = dict[str, Any]
 

@@ -1,14 +1,16 @@
 """What agents hold: records to index, or a simulator to run.
 
-Both sources answer the same four questions, so nothing else in the library asks which one it has:
+Both sources answer the same questions, so nothing else in the library asks which one it has:
 
 - `place()`: the arrays of the whole network, and which of them have one row an agent;
 - `draw(key, place, count)`: a *handle* on a fresh batch. It is tiny (row numbers, or a key): the
   records are only looked up where a loss is evaluated;
 - `evaluate(loss, x, y, place, handle)`: the mean loss of that batch;
+- `singles(place, handle)`: its records one by one, for who remembers something of each; `records`
+  is how many there are to remember, and a simulator has none;
 - `pooled(loss, x, y, place)`: the mean over agents of each agent's mean loss over all it has.
 
-In `draw` and `evaluate` a place is one agent's own; in `pooled` it is the whole network's.
+In `pooled` a place is the whole network's; otherwise it is one agent's own.
 """
 
 from __future__ import annotations
@@ -92,6 +94,17 @@ class Records:
         rows = jax.random.randint(key, (*lead, self.batch_size), 0, place.length, jnp.int32)
         return place.start + rows
 
+    @property
+    def records(self) -> int:
+        """Of the longest shard. A whole shard that is always drawn at once counts as one."""
+        return 1 if self.noiseless else int(self.lengths.max())
+
+    def singles(self, place: Place, handle: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Each record's number in the agent's own shard, and a handle on it as a batch of one."""
+        if self.noiseless:
+            return handle[None], handle[None]
+        return handle - place.start, handle[:, None]
+
     def evaluate(self, loss: Loss, x: Any, y: Any, place: Place, handle: jax.Array) -> jax.Array:
         if not self.noiseless:
             return loss(x, y, jax.tree.map(lambda a: a[handle], place.arrays))
@@ -142,6 +155,8 @@ class Simulator:
         noiseless: take the expectation instead of drawing.
     """
 
+    records = 0  # that could be numbered: no two draws are of the same one
+
     def __init__(
         self,
         parameters: Sequence[Any],
@@ -177,6 +192,9 @@ class Simulator:
 
     def draw(self, key: jax.Array, place: Place, count: int | None = None) -> jax.Array:
         return key if count is None else jax.random.split(key, count)
+
+    def singles(self, place: Place, handle: jax.Array) -> tuple[jax.Array, jax.Array]:
+        raise ProblemError(f"{self.label}: a simulator's samples have no numbers to know them by.")
 
     def evaluate(self, loss: Loss, x: Any, y: Any, place: Place, handle: jax.Array) -> jax.Array:
         if self.noiseless:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         ProblemError,
         SettingError,
     )
+    from hobnob.experiments.compare import Comparison, compare
     from hobnob.links import Cut, Drop, Silent
     from hobnob.network import Network
     from hobnob.networks.chance import erdos_renyi, random_regular
@@ -106,6 +107,7 @@ _HOMES = {
         "ProblemError",
         "SettingError",
     ),
+    "experiments.compare": ("Comparison", "compare"),
     "pooled": ("curvature", "exact", "optimum"),
     "links": ("Cut", "Drop", "Silent"),
     "network": ("Network",),
@@ -147,6 +149,7 @@ __all__ = [
     "AmIGO",
     "CheckpointError",
     "Choice",
+    "Comparison",
     "Compositional",
     "ConfigError",
     "Cut",
@@ -171,6 +174,7 @@ __all__ = [
     "View",
     "algorithms",
     "choose",
+    "compare",
     "complete",
     "curvature",
     "erdos_renyi",

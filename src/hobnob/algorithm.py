@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import MISSING, dataclass, field, fields, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -175,6 +176,25 @@ class Algorithm:
             for value in (values.min(), values.max()) if values.size else ():
                 self._check(name, value, schedule, (agents, steps))
         return replace(self, **changes) if changes else self
+
+    def step_sizes(self) -> dict[str, Any]:
+        """The hyper-parameters that are constant step sizes or weights, by name."""
+        return {
+            name: value
+            for name, value in self._settings()
+            if "range" in (known := self._metadata(name))
+            and not known.get("fixed")
+            and not callable(value)
+        }
+
+    def with_traced(self, step_sizes: Mapping[str, Any]) -> Self:
+        """The same with other step sizes, which a trace may not look at and so are not checked."""
+        if not step_sizes:
+            return self
+        other = copy(self)
+        for name, value in step_sizes.items():
+            object.__setattr__(other, name, value)
+        return other
 
     def describe(self) -> dict[str, str]:
         """Each hyper-parameter in words."""

@@ -70,7 +70,7 @@ def test_every_member_finds_the_solution_in_a_box(member: str) -> None:
     problem.x0, problem.x_bounds = least + 0.5, (least, np.full(3, np.inf))
     # While step sizes fall, agents that differ tear at the bound a little.
     for rule, reached in ((float, 1e-9), (settling, 1e-2)):
-        sizes: dict[str, Any] = {name: rule(0.2) for name in ("alpha", "beta", "gamma")}
+        sizes = {name: rule(0.2) for name in ("alpha", "beta", "gamma")}
         algorithm = hb.SPARKLE(**sizes, theta=0.5, x=member)
         result = hb.solve(problem, hb.ring(8), algorithm, steps=3000, record_every=3000)
         assert result.history["gradient_norm"][-1] <= reached

@@ -153,5 +153,5 @@ def test_an_inner_problem_without_a_solution_is_refused() -> None:
         [np.ones((3, 1))] * 2,
         [np.ones((3, 1))] * 2,
     )
-    with pytest.raises(hb.ProblemError, match="not strongly convex"):
+    with pytest.raises(hb.ProblemError, match="Is it strongly convex in y"):
         hb.solve(problem, hb.complete(2))

@@ -43,19 +43,38 @@ class Records:
         shards: one pytree of arrays per agent, leading axis = records.
         batch_size: how many records a batch has, drawn uniformly with replacement from the
             agent's own shard, whatever its length; None takes the whole shard, without noise.
+        label: what messages call them.
+        agents: whose shards they are, where they are not those of 0, 1, ...
     """
 
-    def __init__(self, shards: Sequence[Any], batch_size: int | None = 1, label: str = "data"):
+    def __init__(
+        self,
+        shards: Sequence[Any],
+        batch_size: int | None = 1,
+        label: str = "data",
+        agents: Sequence[int] | None = None,
+    ):
         self.label = label
         self.batch_size = _checked_batch_size(batch_size)
-        shards = _checked_shards(shards, label)
+        shards = _checked_shards(shards, label, agents=agents)
         self.lengths = np.array([len(jax.tree.leaves(shard)[0]) for shard in shards], np.int32)
-        self.starts = np.concatenate([[0], np.cumsum(self.lengths)[:-1]]).astype(np.int32)
         self.arrays = jax.tree.map(lambda *leaves: np.concatenate(leaves), *shards)
 
     @property
     def size(self) -> int:
         return len(self.lengths)
+
+    @property
+    def starts(self) -> np.ndarray:
+        return np.concatenate([[0], np.cumsum(self.lengths)[:-1]]).astype(np.int32)
+
+    def hosted(self, agents: Sequence[int]) -> Records:
+        """The records of some agents alone."""
+        other, chosen, starts = copy(self), np.asarray(agents), self.starts
+        rows = np.concatenate([np.arange(starts[k], starts[k] + self.lengths[k]) for k in chosen])
+        other.lengths = self.lengths[chosen]
+        other.arrays = jax.tree.map(lambda a: a[rows], self.arrays)
+        return other
 
     @property
     def noiseless(self) -> bool:
@@ -125,8 +144,15 @@ class Records:
         )
         return [(loss, example)]
 
-    def fingerprint(self) -> str:
-        return _digest([self.lengths, *jax.tree.leaves(self.arrays)], repr(self.batch_size))
+    def digests(self) -> list[str]:
+        """What tells each agent's shard from others."""
+        shards = zip(self.starts, self.lengths, strict=True)
+        leaves = jax.tree.leaves(self.arrays)
+        return [_digest([leaf[at : at + length] for leaf in leaves]) for at, length in shards]
+
+    def fingerprint(self, digests: Sequence[str] | None = None) -> str:
+        """What tells these records from others; from the digests of all agents' shards."""
+        return fingerprint(digests or self.digests(), repr(self.batch_size))
 
 
 class Simulator:
@@ -199,8 +225,42 @@ class Simulator:
         sampled = (lambda x, y, given: loss(x, y, self._draw(*given)), (key, first))
         return [sampled, (self.expected, first)] if self.expected else [sampled]
 
-    def fingerprint(self) -> str:
-        return _digest(jax.tree.leaves(self.arrays), repr((self._samples, self.noiseless)))
+    def hosted(self, agents: Sequence[int]) -> Simulator:
+        """The parameters of some agents alone."""
+        other, chosen = copy(self), np.asarray(agents)
+        other.size = len(chosen)
+        other.arrays = jax.tree.map(lambda a: a[chosen], self.arrays)
+        return other
+
+    def digests(self) -> list[str]:
+        leaves = jax.tree.leaves(self.arrays)
+        return [_digest([leaf[k] for leaf in leaves]) for k in range(self.size)]
+
+    def fingerprint(self, digests: Sequence[str] | None = None) -> str:
+        return fingerprint(digests or self.digests(), repr((self._samples, self.noiseless)))
+
+
+class Unread:
+    """Records that are read where they are needed: a function of the agent's number.
+
+    It can be asked for nothing before `hosted` has read the shards of the agents that live here.
+    """
+
+    def __init__(self, read: Callable[[int], Any], size: int, batch_size: int | None, label: str):
+        self.read, self.size, self.label = read, size, label
+        self.batch_size = _checked_batch_size(batch_size)
+
+    def hosted(self, agents: Sequence[int]) -> Records:
+        return Records([self._read(int(k)) for k in agents], self.batch_size, self.label, agents)
+
+    def _read(self, agent: int) -> Any:
+        try:
+            return self.read(agent)
+        except Exception as error:
+            raise ProblemError(
+                f"{self.label}: the shard of agent {agent} could not be read: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
 
 Source = Records | Simulator
@@ -232,8 +292,12 @@ def in_precision(source: Source, dtype: Any) -> Source:
     return other
 
 
-def _digest(arrays: Sequence[np.ndarray], settings: str) -> str:
-    digest = sha256(settings.encode())
+def fingerprint(digests: Sequence[str], settings: str) -> str:
+    return sha256("\n".join([settings, *digests]).encode()).hexdigest()
+
+
+def _digest(arrays: Sequence[np.ndarray]) -> str:
+    digest = sha256()
     for array in arrays:
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
@@ -252,7 +316,9 @@ def _checked_batch_size(batch_size: int | None) -> int | None:
     return int(batch_size)
 
 
-def _checked_shards(shards: Any, label: str, records: bool = True) -> list[Any]:
+def _checked_shards(
+    shards: Any, label: str, records: bool = True, agents: Sequence[int] | None = None
+) -> list[Any]:
     """The shards as NumPy pytrees, after every check that needs no loss."""
     if isinstance(shards, dict | str) or not hasattr(shards, "__iter__"):
         raise ProblemError(
@@ -261,7 +327,8 @@ def _checked_shards(shards: Any, label: str, records: bool = True) -> list[Any]:
     shards = [jax.tree.map(np.asarray, shard) for shard in shards]
     if not shards:
         raise ProblemError(f"{label} is empty: it needs one shard per agent.")
-    for agent, shard in enumerate(shards):
+    numbers = range(len(shards)) if agents is None else agents
+    for agent, shard in zip(numbers, shards, strict=True):
         _check_like_first(shards[0], shard, agent, label, records)
         for path, leaf in jax.tree_util.tree_leaves_with_path(shard):
             _check_leaf(leaf, f"{label}, agent {agent}, {path_name(path)}", records)

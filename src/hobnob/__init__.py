@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from hobnob.record import metrics
     from hobnob.record.view import View
     from hobnob.result import Result
+    from hobnob.runtimes.mpi import Mpi
     from hobnob.runtimes.simulate import Simulate
     from hobnob.solver import solve
 
@@ -101,6 +102,7 @@ _HOMES = {
     "problem": ("Problem",),
     "record.view": ("View",),
     "result": ("Result",),
+    "runtimes.mpi": ("Mpi",),
     "runtimes.simulate": ("Simulate",),
     "solver": ("solve",),
 }
@@ -131,6 +133,7 @@ __all__ = [
     "FedNest",
     "FedSBO",
     "HobnobError",
+    "Mpi",
     "Network",
     "NetworkError",
     "Penalty",

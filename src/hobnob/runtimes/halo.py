@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 
 from hobnob.links import Links
 from hobnob.network import Network
-from hobnob.runtimes.foreign import Called, call
+from hobnob.runtimes.foreign import call
 from hobnob.runtimes.mixing import failing_tables, mixed, mixing_tables, without
 from hobnob.runtimes.wire import Round, Wire
 
@@ -217,6 +217,3 @@ def _packed(leaves: list[jax.Array]) -> tuple[jax.Array, Any]:
         return found
 
     return (parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=1)), unpack
-
-
-__all__ = ["Called", "Halo"]

@@ -43,7 +43,7 @@ class Lifeline:
         self._waiting: tuple[str, float] | None = None
         self._over = False
         self._failed: dict[int, str] = {}
-        self._failed_at = 0.0
+        self._failed_at, self._details = 0.0, ""
         self._settled = threading.Event()
         self._lock = threading.Lock()
         self._peers: dict[int, _Peer] = _connected(comm) if comm.size > 1 else {}
@@ -71,15 +71,19 @@ class Lifeline:
         self._say({"bye": True})
         self._close()
 
-    def fail(self, words: str) -> bool:
-        """An error here. True if every rank has the same; otherwise all end, with one message."""
-        with self._lock:
-            self._note_failure(self._rank, words)
-        if self._rank != 0:
-            self._say({"failed": words})
-        same = self._size == 1 or self._settled.wait(2 * _SETTLING)
+    def fail(self, words: str, details: str = "") -> None:
+        """An error here. It returns if every rank has the same; otherwise all end, with one message.
+
+        `details`, such as a traceback, are told here and only if the error is this rank's alone.
+        """
+        self._details = details
+        if self._size > 1:
+            with self._lock:
+                self._note_failure(self._rank, words)
+            if self._rank:
+                self._say({"failed": words})
+            self._settled.wait(self._silence + 2 * _SETTLING)
         self._close()
-        return same
 
     def despair(self, words: str) -> None:
         """MPI has failed here: the reason is most likely with another rank, which will show."""
@@ -165,8 +169,9 @@ class Lifeline:
         self._end(words, aloud=True)
 
     def _end(self, words: str, aloud: bool) -> None:
-        if aloud and not self._over:
-            print(f"hobnob: {words}", file=sys.stderr, flush=True)
+        if aloud:
+            print(f"hobnob: {words}", file=sys.stderr)
+        print(end=self._details, file=sys.stderr, flush=True)
         os._exit(LOST)
 
     def _say(self, message: dict[str, Any]) -> None:

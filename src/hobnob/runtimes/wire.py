@@ -12,12 +12,13 @@ from hobnob.runtimes.lifeline import Lifeline
 
 
 class Wire:
-    """The way of one rank to the others. It counts what it is given to send."""
+    """The way of one rank to the others. `sent` counts what it is given to send for agents."""
 
-    def __init__(self, comm: Any, lifeline: Lifeline):
+    def __init__(self, comm: Any, lifeline: Lifeline, sent: dict[str, int]):
         self._comm, self.lifeline = comm, lifeline
-        self.rank, self.ranks = comm.rank, comm.size
-        self.messages, self.bytes = 0, 0
+        self.rank, self.sent = comm.rank, sent
+        self.sent |= {"messages": 0, "bytes": 0}
+        self._reductions: dict[Any, Reduction] = {}
 
     def graph(self, neighbours: np.ndarray) -> Any:
         """A communicator in which a rank has these neighbours."""
@@ -25,8 +26,33 @@ class Wire:
         with self.lifeline.waiting("the ranks to find their neighbours"):
             return self._comm.Create_dist_graph_adjacent(ranks, ranks, reorder=False)
 
-    def reduce(self, width: int, dtype: Any) -> Reduction:
-        return Reduction(self, self._comm, width, dtype)
+    def reduction(self, width: int, dtype: Any) -> Reduction:
+        key = width, np.dtype(dtype)
+        if key not in self._reductions:
+            self._reductions[key] = Reduction(self, self._comm, width, dtype)
+        return self._reductions[key]
+
+    def count(self, messages: int, size: int) -> None:
+        self.sent["messages"] += messages
+        self.sent["bytes"] += size
+
+    # Between chunks of steps: what is measured, saved and agreed on.
+
+    def bcast(self, value: Any) -> Any:
+        with self.lifeline.waiting("rank 0"):
+            return self._comm.bcast(value)
+
+    def gather(self, value: Any) -> Any:
+        with self.lifeline.waiting("all ranks to tell rank 0"):
+            return self._comm.gather(value)
+
+    def allgather(self, value: Any) -> list[Any]:
+        with self.lifeline.waiting("all ranks to tell each other"):
+            return self._comm.allgather(value)
+
+    def scatter(self, values: Any) -> Any:
+        with self.lifeline.waiting("rank 0 to deal out a checkpoint"):
+            return self._comm.scatter(values)
 
 
 class Round(Called):
@@ -61,9 +87,10 @@ class Round(Called):
         starts = np.concatenate([[0], np.cumsum(counts)[:-1]]) if self.gathered else first
         expected = np.array([(from_ == rank).sum() for rank in neighbours])
         self._send = (size * counts).tolist(), (size * starts).tolist()
-        self._receive = (size * expected).tolist(), (
-            size * np.concatenate([[0], np.cumsum(expected)[:-1]])
-        ).tolist()
+        self._receive = (
+            (size * expected).tolist(),
+            (size * np.concatenate([[0], np.cumsum(expected)[:-1]])).tolist(),
+        )
         self._reach = max(n + at for n, at in zip(*self._send, strict=True))
         self._total, self._incoming = int(sum(self._send[0])), int(sum(self._receive[0]))
 
@@ -75,8 +102,7 @@ class Round(Called):
                 self._exchange(
                     _memory(inputs[1], self._reach), self._send, outputs[0], self._receive
                 )
-                wire.bytes += self._total
-                wire.messages += len(self._neighbours)
+                wire.count(len(self._neighbours), self._total)
             else:
                 self._exchange_live(inputs[1], inputs[2], outputs[0])
         except MPI.Exception as error:
@@ -103,8 +129,7 @@ class Round(Called):
         heard = _array(into, (len(self._from), self._seeds, size), np.uint8)
         heard[...] = 0
         heard[comes] = arrived
-        self._wire.bytes += packed.nbytes
-        self._wire.messages += sum(1 for n in sizes if n)
+        self._wire.count(sum(n > 0 for n in sizes), packed.nbytes)
 
 
 class Reduction(Called):
@@ -126,8 +151,7 @@ class Reduction(Called):
         except MPI.Exception as error:
             self._wire.lifeline.despair(str(error))
         self._wire.lifeline.wait_ended()
-        self._wire.bytes += self._bytes
-        self._wire.messages += 1
+        self._wire.count(1, self._bytes)
 
 
 def _together(rows: np.ndarray) -> bool:

@@ -27,7 +27,7 @@ LAYERS = [
     {"solver"},
     {"report"},
     {"experiments"},
-    {"cli", "config", "demo", "listing", "rundir", "__main__"},
+    {"cli", "config", "demo", "launch", "listing", "rundir", "__main__"},
 ]
 TOP = len(LAYERS) - 1
 

@@ -12,7 +12,7 @@ import ctypes
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 from weakref import WeakValueDictionary

@@ -56,7 +56,7 @@ class Halo:
         numbers = np.concatenate([here, self.heard])
         W = _rows_of(network.sparse, here, numbers)
         self.tables = mixing_tables(W, dtype)
-        self._columns = None
+        self._columns: np.ndarray | None = None
         if "table" in self.tables and self.tables["table"].size <= _MOST_UNROLLED:
             self._columns = np.asarray(self.tables["table"])
         self.failing: dict[str, Any] = {}
@@ -83,20 +83,20 @@ class Halo:
         return jax.tree.unflatten(structure, sums), token
 
     def _sum(self, tables: Any, near: jax.Array, far: jax.Array) -> jax.Array:
-        count = len(self.here)
-        if self._columns is None:
+        count, columns = len(self.here), self._columns
+        if columns is None:
             return mixed(tables, jnp.concatenate([near, far]))[:count]
         # Few terms: each is read where it lies.
         weights = tables["weights"]
 
         def term(i: int, k: int) -> jax.Array:
-            j = self._columns[i, k]
+            j = columns[i, k]
             return weights[i, k] * (near[j] if j < count else far[j - count])
 
         sums = []
         for k in range(count):
             total = term(0, k)
-            for i in range(1, len(self._columns)):
+            for i in range(1, len(columns)):
                 total = total + term(i, k)
             sums.append(total)
         return jnp.stack(sums)
@@ -166,7 +166,7 @@ def _crossing(network: Network, home: np.ndarray) -> np.ndarray:
     return np.unique(np.stack([rows[cross], heard_on[cross]], axis=1), axis=0)
 
 
-def _rows_of(W: csr_array, here: np.ndarray, numbers: np.ndarray) -> csr_array:
+def _rows_of(W: Any, here: np.ndarray, numbers: np.ndarray) -> csr_array:
     """W's rows for the agents here, columns renumbered; a row's order is still the agents'."""
     column = np.full(W.shape[0], -1, np.int64)
     column[numbers] = np.arange(len(numbers))

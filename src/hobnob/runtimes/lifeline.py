@@ -72,7 +72,7 @@ class Lifeline:
         self._close()
 
     def fail(self, words: str, details: str = "") -> None:
-        """An error here. It returns if every rank has the same; otherwise all end, with one message.
+        """An error here. It returns if every rank has the same; otherwise all end.
 
         `details`, such as a traceback, are told here and only if the error is this rank's alone.
         """
@@ -137,8 +137,8 @@ class Lifeline:
         waiting = self._waiting
         if waiting and now - waiting[1] > self._patience:
             self._verdict(
-                f"{_capital(self._who[self._rank])} has waited {self._patience:g} s for {waiting[0]}. "
-                f"All ranks live; give hb.Mpi(patience=...) more if that can take so long."
+                f"{_capital(self._who[self._rank])} has waited {self._patience:g} s for "
+                f"{waiting[0]}. All ranks live; give hb.Mpi(patience=...) more if that can take so long."
             )
         if self._signals.terminated and now - self._signals.at > 0.5:
             self._signals.obey()

@@ -53,6 +53,15 @@ class Mpi:
         self.silence, self.patience = float(silence), float(patience)
         self.sent = {"messages": 0, "bytes": 0}
 
+    @property
+    def rank(self) -> int:
+        return _world().rank
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is rank 0, the one that measures, writes and prints."""
+        return self.rank == 0
+
     @contextmanager
     def watched(self, network: Network) -> Iterator[None]:
         """Within it all ranks live, or all end."""
@@ -74,7 +83,8 @@ class Mpi:
             known = isinstance(error, HobnobError)
             words = str(error) if known else f"{type(error).__name__}: {error}"
             self._line.fail(words, "" if known else traceback.format_exc())
-            raise _quiet(comm.rank, error)
+            _quiet(comm.rank, error)
+            raise
         with self._line.waiting("all ranks to finish"):
             comm.Barrier()
         self._line.hang_up()
@@ -118,9 +128,13 @@ class MpiRun(Simulation):
 
     # --- what all ranks do together ------------------------------------------------------------
 
-    @cached_property
+    @property
     def places(self) -> Any:
-        return None if self.problem.unread else self.problem.place()
+        return None if self.problem.unread else self._all_places
+
+    @cached_property
+    def _all_places(self) -> Any:
+        return self.problem.place()
 
     def whole(self, state: Any) -> Any:
         leaves, structure = jax.tree.flatten(state)
@@ -359,7 +373,8 @@ def _world() -> Any:
         from mpi4py import MPI
     except ImportError as error:
         raise SettingError(
-            f"hb.Mpi needs mpi4py and an MPI library: pip install 'hobnob[mpi]' brings both ({error})."
+            f"hb.Mpi needs mpi4py and an MPI library ({error}): pip install 'hobnob[mpi]' brings "
+            f"both."
         ) from error
     return MPI.COMM_WORLD
 

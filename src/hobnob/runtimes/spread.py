@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from scipy.sparse import csr_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from hobnob.network import Network
@@ -26,8 +27,7 @@ def spread(network: Network, ranks: int) -> list[np.ndarray]:
     if size <= _LARGEST_REFINED:
         _refine(W, home, ranks)
     # Parts are numbered by their smallest agent.
-    parts = sorted((np.flatnonzero(home == part) for part in range(ranks)), key=lambda p: p[0])
-    return parts
+    return sorted((np.flatnonzero(home == part) for part in range(ranks)), key=lambda p: p[0])
 
 
 def cut(network: Network, home: np.ndarray) -> int:
@@ -43,7 +43,7 @@ def _blocks(order: np.ndarray, ranks: int) -> np.ndarray:
     return home
 
 
-def _refine(W: csr_array, home: np.ndarray, ranks: int) -> None:
+def _refine(W: Any, home: np.ndarray, ranks: int) -> None:
     """Let the pair of agents change places that saves most links, while there is one."""
     size = len(home)
     rows = np.repeat(np.arange(size), np.diff(W.indptr))

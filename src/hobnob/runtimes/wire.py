@@ -115,6 +115,7 @@ class Round(Called):
         )
 
     def _exchange_live(self, block: int, down: int, into: int) -> None:
+        assert self._links is not None
         out_links, in_links = self._links
         up = ~_array(down, (self._seeds, out_links.shape[1]), bool)
         goes, comes = ((up @ links.T).T for links in (out_links, in_links))  # [rows, seeds]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,13 @@ def falling(first: float) -> InverseRule:
 
 @pytest.mark.parametrize("members", MIXED, ids="/".join)
 def test_equals_the_primal_dual_form(members: tuple[str, str, str]) -> None:
-    """With step sizes that change, so that steps and differences of gradients go together."""
+    """With step sizes that change, so that steps and differences of gradients go together.
+
+    The second has a network of its own for y and one for z.
+    """
     given, network, steps = logistic_problem([5, 2, 9, 4]), hb.path(4), 40
+    if members == MIXED[1]:
+        network = network.with_levels(y=hb.star(4), z=hb.ring(4))
     sizes = {size: falling(getattr(PLAIN, size)) for size in ("alpha", "beta", "gamma")}
     algorithm = replace(with_members(*members), **sizes)
     with given.precision():
@@ -90,3 +96,40 @@ def test_unknown_members_are_refused(level: str) -> None:
     assert str(caught.value) == (
         f'{level} = \'ED\' must be "ed", "extra", "gt", "semi-atc-gt" or "atc-gt".'
     )
+
+
+def test_levels_on_networks_of_their_own() -> None:
+    """They find the solution, and what an agent sends follows its links on each of them."""
+    problem = quadratic(8, 3, 4, condition=2.0, seed=1)
+    network = hb.ring(8).with_levels(y=hb.complete(8), z=hb.star(8))
+    algorithm = hb.SPARKLE.suggest(Scale(2.0, 1.0))
+    result = hb.solve(problem, network, algorithm, steps=2000, metrics=None)
+    assert np.linalg.norm(problem.closed_form(result.x).gradient) <= 1e-9
+    links = 3 * hb.ring(8).degrees + 4 * hb.complete(8).degrees + 4 * hb.star(8).degrees
+    np.testing.assert_array_equal(result.ledger["bytes"], 2000 * 8 * links)
+
+
+def test_levels_that_do_not_fit_are_refused() -> None:
+    problem, ring = quadratic(8, 3, 4), hb.ring(8)
+    with pytest.raises(hb.NetworkError, match="level y has 7 agents and this one 8"):
+        ring.with_levels(y=hb.ring(7))
+    with pytest.raises(hb.SettingError, match="level w, which SPARKLE does not know: its levels"):
+        hb.solve(problem, ring.with_levels(w=hb.star(8)), PLAIN)
+    with pytest.raises(hb.SettingError, match="level y, which DSOBA does not know: it has no"):
+        hb.solve(problem, ring.with_levels(y=hb.star(8)), hb.DSOBA.suggest(Scale(2.0, 1.0)))
+    with pytest.raises(hb.SettingError, match="Links can't fail where levels"):
+        hb.solve(problem, ring.with_levels(y=hb.star(8)), PLAIN, links=hb.Drop(0.1))
+
+
+def test_a_checkpoint_knows_the_networks_of_levels(tmp_path: Path) -> None:
+    problem, ring = quadratic(8, 3, 4), hb.ring(8)
+    hb.solve(problem, ring, PLAIN, steps=10, checkpoint=tmp_path)
+    with pytest.raises(hb.CheckpointError, match="network"):
+        hb.solve(
+            problem,
+            ring.with_levels(y=hb.star(8)),
+            PLAIN,
+            steps=20,
+            checkpoint=tmp_path,
+            resume=True,
+        )

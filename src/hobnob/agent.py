@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from hobnob import keys
 from hobnob.errors import SettingError
-from hobnob.ledger import Ledger, Times
+from hobnob.ledger import Ledger, Times, link_of
 from hobnob.schedules import Schedule, value_at
 
 if TYPE_CHECKING:
@@ -28,8 +28,11 @@ Tree = TypeVar("Tree")
 class Exchange(Protocol):
     """What a runtime does for an agent that speaks."""
 
-    def mix(self, tree: Any, path: tuple[Any, ...]) -> Any:
-        """The weighted sum over the neighbours. `path` says which of a step's rounds this is."""
+    def mix(self, tree: Any, path: tuple[Any, ...], level: str | None) -> Any:
+        """The weighted sum over the neighbours that the level has.
+
+        `path` says which of a step's rounds this is.
+        """
         ...
 
     def to_server(self, tree: Any) -> Any:
@@ -225,14 +228,15 @@ class Agent:
 
     # --- what it says --------------------------------------------------------------------------
 
-    def mix(self, tree: Tree) -> Tree:
+    def mix(self, tree: Tree, level: str | None = None) -> Tree:
         """sum_j w_kj tree_j over the neighbours and the agent itself.
 
-        All arrays of the tree travel as one message to each neighbour.
+        All arrays of the tree travel as one message to each neighbour. An algorithm that names its
+        `levels` says which one this is for: the user may have given it a network of its own.
         """
         self._site += 1
-        self._ledger.add_message(_sizes(tree), site=self._site)
-        return self._exchange.mix(tree, (self._site, *self._loops))
+        self._ledger.add_message(_sizes(tree), per=link_of(level), site=self._site)
+        return self._exchange.mix(tree, (self._site, *self._loops), level)
 
     def to_server(self, tree: Tree) -> Tree:
         """The mean over all agents, as a server knows it that each of them sends its tree to."""

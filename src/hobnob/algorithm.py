@@ -72,7 +72,8 @@ class Algorithm:
     A subclass is a frozen dataclass in a file of its own. Its state is a NamedTuple with at least
     the flat vectors `x` and `y`.
 
-    `single_agent`, `server` and `compositional` say what it is for. `exact` says what constant step
+    `single_agent`, `server` and `compositional` say what it is for; `levels` names the parts of it
+    whose messages may travel on networks of their own. `exact` says what constant step
     sizes lead to when agents differ and nothing is random: True, the solution itself; False, a
     point whose distance from it shrinks with the step sizes. A `biased` one finds a wrong point
     whatever they are; one with `chance` draws lots of its own, so that it is right in the mean.
@@ -84,6 +85,7 @@ class Algorithm:
     single_agent: ClassVar[bool] = False  # it knows of no network
     server: ClassVar[bool] = False  # its agents speak to a server, not to each other
     compositional: ClassVar[bool] = False  # it needs g = 1/2 |y - h(x)|^2
+    levels: ClassVar[tuple[str, ...]] = ()  # what it passes to `agent.mix` as `level`
 
     def init(self, agent: Agent) -> Any:
         """The state that an agent starts with."""
@@ -110,6 +112,18 @@ class Algorithm:
             raise SettingError(
                 f"{name} is a method for one agent, and the network has {network.size}. Put the "
                 f"records of all into one shard and use hb.complete(1)."
+            )
+        unknown = [level for level in network.levels if level not in self.levels]
+        if unknown:
+            has = f"its levels are {', '.join(self.levels)}" if self.levels else "it has no levels"
+            raise SettingError(
+                f"The network has links of their own for level {unknown[0]}, which {name} does not "
+                f"know: {has}. SPARKLE has x, y and z."
+            )
+        if network.levels and links is not None:
+            raise SettingError(
+                "Links can't fail where levels have networks of their own: which of them would it "
+                "be? Leave out links, or with_levels."
             )
         if self.compositional and not problem.compositional:
             raise SettingError(

@@ -17,7 +17,8 @@
     ...
 
 Every option of a problem, a network or an algorithm is a key of its table. A network's size is the
-problem's number of agents; instead of a name it may have `edges` or a `matrix`.
+problem's number of agents; instead of a name it may have `edges` or a `matrix`. A table
+[network.levels.y] describes a network of its own for one level of the algorithm.
 """
 
 from __future__ import annotations
@@ -124,6 +125,13 @@ def _apply(settings: Settings, change: str) -> None:
 
 
 def _network(table: Settings, size: int) -> Network:
+    table = dict(table)
+    levels = table.pop("levels", {})
+    network = _one_network(table, size)
+    return network.with_levels(**{name: _one_network(own, size) for name, own in levels.items()})
+
+
+def _one_network(table: Settings, size: int) -> Network:
     given = [key for key in ("name", "edges", "matrix") if key in table]
     if len(given) != 1:
         raise ConfigError("[network] needs exactly one of: name, edges, matrix.")

@@ -70,8 +70,9 @@ class Records:
 
     def hosted(self, agents: Sequence[int]) -> Records:
         """The records of some agents alone."""
-        other, chosen, starts = copy(self), np.asarray(agents), self.starts
-        rows = np.concatenate([np.arange(starts[k], starts[k] + self.lengths[k]) for k in chosen])
+        other, chosen = copy(self), np.asarray(agents)
+        spans = zip(self.starts[chosen].tolist(), self.lengths[chosen].tolist(), strict=True)
+        rows = np.concatenate([np.arange(at, at + length) for at, length in spans])
         other.lengths = self.lengths[chosen]
         other.arrays = jax.tree.map(lambda a: a[rows], self.arrays)
         return other

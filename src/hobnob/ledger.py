@@ -23,6 +23,11 @@ Times = int | Callable[[Any], Any]
 ROUNDS_AT_ONCE = 4096  # at most, that live links are asked for
 
 
+def link_of(level: str | None) -> str:
+    """What an entry is per where a message goes to every neighbour on the network of a level."""
+    return "link" if level is None else f"link of {level}"
+
+
 class Entry(NamedTuple):
     """`amount` of a column, per what, inside which loops."""
 
@@ -113,7 +118,7 @@ class Costs:
         totals = self._nothing()
         lived: dict[int, np.ndarray] = {}  # by exchange: its messages and bytes share them
         for entry in self._entries:
-            if entry.per == "link" and self._live_links is not None:
+            if entry.site and self._live_links is not None:
                 if entry.site not in lived:
                     lived[entry.site] = self._links_that_lived(entry, start, stop)
                 units = lived[entry.site]

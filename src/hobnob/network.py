@@ -7,8 +7,10 @@ The weight rules, the checks and rho are in the private files of `hobnob.network
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import networkx as nx
@@ -40,12 +42,14 @@ class Network:
     size      the number of agents K
     sparse    W as a scipy CSR array: float64, sorted, every diagonal entry stored
     labels    the graph's own names of the agents; 0 .. K-1 for a matrix
+    levels    networks of their own for some levels of an algorithm, see `with_levels`
     name, weights   for reports
     """
 
     size: int
     sparse: CSR
     labels: Sequence[Any]
+    levels: Mapping[str, Network] = MappingProxyType({})
     name: str
     weights: str
 
@@ -99,6 +103,29 @@ class Network:
         self.sparse, self.size = weigh(links, weights), size
         self.weights, self.name, self.labels = weights, name, labels
 
+    def with_levels(self, **levels: Any) -> Network:
+        """The same agents, where some levels of an algorithm have links and weights of their own.
+
+        `hb.ring(8).with_levels(y=hb.complete(8))` mixes y on the complete graph and the rest on the
+        ring. It is for algorithms with levels, such as SPARKLE with x, y and z.
+        """
+        made = {name: g if isinstance(g, Network) else Network(g) for name, g in levels.items()}
+        for name, network in made.items():
+            if network.size != self.size:
+                raise NetworkError(
+                    f"The network of level {name} has {network.size} agents and this one "
+                    f"{self.size}: all levels have the same agents."
+                )
+            if network.levels:
+                raise NetworkError(f"The network of level {name} has levels itself.")
+        together = copy(self)
+        together.levels = {**self.levels, **made}
+        return together
+
+    def at_level(self, level: str | None) -> Network:
+        """The network that a level's messages travel on."""
+        return self if level is None else self.levels.get(level, self)
+
     @cached_property
     def matrix(self) -> np.ndarray:
         """W, dense and read-only."""
@@ -138,19 +165,22 @@ class Network:
         return heard[heard != k].tolist()
 
     def fingerprint(self) -> str:
-        """The sha256 of W: equal for equal matrices, whatever the machine or the way in."""
+        """The sha256 of W, and of each level's: equal for equal matrices on every machine."""
         # Index widths and byte orders vary from machine to machine; these do not.
         parts = (self.sparse.indptr, "<i8"), (self.sparse.indices, "<i8"), (self.sparse.data, "<f8")
-        return hashlib.sha256(b"".join(a.astype(t).tobytes() for a, t in parts)).hexdigest()
+        own = hashlib.sha256(b"".join(a.astype(t).tobytes() for a, t in parts)).hexdigest()
+        levels = [f"{name} {self.levels[name].fingerprint()}" for name in sorted(self.levels)]
+        return ", ".join([own, *levels])
 
     def __repr__(self) -> str:
         # Printing must not start a long computation: a large network's rho shows once it is known.
         known = self.size <= SMALL or "rho" in self.__dict__
         rho = f", rho={shown(self.rho)}" if known else ""
         links = int(self.degrees.sum()) // 2
+        levels = "".join(f", {name}: {network!r}" for name, network in self.levels.items())
         return (
             f"Network({self.name!r}: {self.size:,} agents, {links:,} links, "
-            f"weights={self.weights!r}{rho})"
+            f"weights={self.weights!r}{rho}{levels})"
         )
 
 

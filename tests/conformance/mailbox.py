@@ -64,8 +64,9 @@ class Letterbox:
     def __init__(self, mail: Mailboxes, k: int):
         self._mail, self._k = mail, k
 
-    def mix(self, tree: Any, path: Any) -> Any:
-        weights, links = self._mail.network.matrix[self._k], self._mail.network.neighbours(self._k)
+    def mix(self, tree: Any, path: Any, level: str | None) -> Any:
+        network = self._mail.network.at_level(level)
+        weights, links = network.matrix[self._k], network.neighbours(self._k)
 
         def combine(heard: dict[int, list[np.ndarray]]) -> list[Any]:
             parts = range(len(heard[self._k]))

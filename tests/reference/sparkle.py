@@ -12,15 +12,19 @@ from tests.reference.world import Logistic
 
 def run(world: Logistic, a: Any) -> dict[str, np.ndarray]:
     K, identity = world.K, np.eye(world.K)
-    M = (identity + world.W) / 2
-    once, twice = identity - M, (identity - M) @ (identity - M)
-    members = {
-        "ed": (M, once, identity),
-        "extra": (identity, once, M),
-        "gt": (identity, twice, M @ M),
-        "semi-atc-gt": (M, twice, M),
-        "atc-gt": (M @ M, twice, identity),
-    }
+
+    def matrices(level: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        M = (identity + world.network.at_level(level).matrix) / 2
+        once, twice = identity - M, (identity - M) @ (identity - M)
+        return {
+            "ed": (M, once, identity),
+            "extra": (identity, once, M),
+            "gt": (identity, twice, M @ M),
+            "semi-atc-gt": (M, twice, M),
+            "atc-gt": (M @ M, twice, identity),
+        }[getattr(a, level)]
+
+    members = {level: matrices(level) for level in "xyz"}
     w = {"x": np.tile(world.x0, (K, 1)), "y": np.tile(world.y0, (K, 1))}
     w["z"] = np.zeros_like(w["y"])
     D = {level: np.zeros_like(value) for level, value in w.items()}
@@ -28,7 +32,7 @@ def run(world: Logistic, a: Any) -> dict[str, np.ndarray]:
     r = np.zeros_like(w["x"])
 
     def move(level: str, e: np.ndarray) -> None:
-        A, B, C = members[getattr(a, level)]
+        A, B, C = members[level]
         psi[level] = w[level] - e
         w[level] = A @ (C @ w[level] - e) - D[level]
         D[level] = D[level] + B @ w[level]

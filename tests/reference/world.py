@@ -77,7 +77,8 @@ class World:
     """
 
     def __init__(self, problem: hb.Problem, network: hb.Network, steps: int):
-        self.problem, self.W, self.steps = problem, network.matrix, steps
+        self.problem, self.network, self.steps = problem, network, steps
+        self.W = network.matrix
         self.K = network.size
         self.x0, self.y0 = problem.x0, problem.y0
 

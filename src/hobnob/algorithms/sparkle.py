@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,6 @@ import jax.numpy as jnp
 from hobnob.agent import Agent
 from hobnob.algorithm import Algorithm, Scale, choice, fraction, positive
 from hobnob.schedules import Schedule
-
-Tree = TypeVar("Tree")
 
 
 class State(NamedTuple):
@@ -63,8 +61,10 @@ class SPARKLE(Algorithm):
     "ed" and "extra" add up the rounding errors of w itself, the others only those of step g_w: in
     float32 long runs drift with the first two, and the tracking members come much nearer.
 
-    Departures: all levels use the one network, where the source lets each have its own. Where the
-    problem bounds x, (4) is followed by a projection, of which the corrections do not know.
+    Each level may have a network of its own: `network.with_levels(y=..., z=...)`.
+
+    Departure: where the problem bounds x, (4) is followed by a projection, of which the corrections
+    do not know.
 
     Args:
         alpha, beta, gamma: step sizes of x, z and y.
@@ -80,6 +80,7 @@ class SPARKLE(Algorithm):
     """
 
     exact: ClassVar[bool] = True
+    levels: ClassVar[tuple[str, ...]] = ("x", "y", "z")
 
     alpha: Schedule = positive()
     beta: Schedule = positive()
@@ -109,74 +110,77 @@ class SPARKLE(Algorithm):
     def step(self, agent: Agent, state: State) -> State:
         x, y, z, r, x_memory, y_memory, z_memory = state
         move_x, move_y, move_z = _MOVE[self.x], _MOVE[self.y], _MOVE[self.z]
+        M_x, M_y, M_z = (_lazy(agent, level) for level in self.levels)
         alpha, beta, gamma, theta = agent.rates(self.alpha, self.beta, self.gamma, self.theta)
         zeta, xi = agent.draw_outer("zeta"), agent.draw_inner("xi")
 
         g_y = agent.inner_gradient(x, y, xi)  # (1)
-        y, y_memory = move_y(agent, y, y_memory, gamma * g_y)  # (4)
+        y, y_memory = move_y(M_y, y, y_memory, gamma * g_y)  # (4)
         grad_x_f, grad_y_f = agent.outer_gradients(x, y, zeta)
         g_z = agent.hessian_product(x, y, xi, z) - grad_y_f  # (2)
-        z, z_memory = move_z(agent, z, z_memory, beta * g_z)  # (4)
+        z, z_memory = move_z(M_z, z, z_memory, beta * g_z)  # (4)
         r = (1 - theta) * r + theta * (grad_x_f - agent.cross_product(x, y, xi, z))  # (3)
-        x, x_memory = move_x(agent, x, x_memory, alpha * r)  # (4)
+        x, x_memory = move_x(M_x, x, x_memory, alpha * r)  # (4)
         return State(agent.project(x), y, z, r, x_memory, y_memory, z_memory)
 
 
 # --- the members: w, their memory and e = step g_w give w+ and the next memory -------------------
 
-Move = Callable[[Agent, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+Mix = Callable[[Any], Any]
+Move = Callable[[Mix, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
 
 
-def _M(agent: Agent, tree: Tree) -> Tree:
-    """M = (I + W) / 2."""
-    return jax.tree.map(lambda own, mixed: (own + mixed) / 2, tree, agent.mix(tree))
+def _lazy(agent: Agent, level: str) -> Mix:
+    """M = (I + W) / 2 with the W of a level."""
+
+    def M(tree: Any) -> Any:
+        mixed = agent.mix(tree, level)
+        return jax.tree.map(lambda own, mixed: (own + mixed) / 2, tree, mixed)
+
+    return M
 
 
 def _exact_diffusion(
-    agent: Agent, w: jax.Array, memory: jax.Array, e: jax.Array
+    M: Mix, w: jax.Array, memory: jax.Array, e: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """w+ = M (w + psi+ - psi) with psi+ = w - e."""
     (psi,) = memory
-    return _M(agent, w + (w - e) - psi), jnp.stack([w - e])
+    return M(w + (w - e) - psi), jnp.stack([w - e])
 
 
-def _extra(
-    agent: Agent, w: jax.Array, memory: jax.Array, e: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def _extra(M: Mix, w: jax.Array, memory: jax.Array, e: jax.Array) -> tuple[jax.Array, jax.Array]:
     """As it stands, with D brought up to date by the M w that is needed anyway."""
     (D,) = memory
-    Mw = _M(agent, w)
+    Mw = M(w)
     D = D + w - Mw
     return Mw - e - D, jnp.stack([D])
 
 
-def _tracking(
-    agent: Agent, w: jax.Array, memory: jax.Array, e: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def _tracking(M: Mix, w: jax.Array, memory: jax.Array, e: jax.Array) -> tuple[jax.Array, jax.Array]:
     """h+ = M h + e - e_old, w+ = M w - h+. What is kept is M h, from the same round as M w."""
     Mh, e_old = memory
     h = Mh + e - e_old
-    Mw, Mh = _M(agent, (w, h))
+    Mw, Mh = M((w, h))
     return Mw - h, jnp.stack([Mh, e])
 
 
 def _semi_tracking(
-    agent: Agent, w: jax.Array, memory: jax.Array, e: jax.Array
+    M: Mix, w: jax.Array, memory: jax.Array, e: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """h+ = M h + e - e_old, w+ = M (w - h+)."""
     Mh, e_old = memory
     h = Mh + e - e_old
-    w, Mh = _M(agent, (w - h, h))
+    w, Mh = M((w - h, h))
     return w, jnp.stack([Mh, e])
 
 
 def _atc_tracking(
-    agent: Agent, w: jax.Array, memory: jax.Array, e: jax.Array
+    M: Mix, w: jax.Array, memory: jax.Array, e: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """h+ = M (h + e - e_old), w+ = M (w - h+)."""
     h, e_old = memory
-    h = _M(agent, h + e - e_old)
-    return _M(agent, w - h), jnp.stack([h, e])
+    h = M(h + e - e_old)
+    return M(w - h), jnp.stack([h, e])
 
 
 _MOVE: dict[str, Move] = {

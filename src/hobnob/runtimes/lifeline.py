@@ -46,7 +46,9 @@ class Lifeline:
         self._failed_at, self._details = 0.0, ""
         self._settled = threading.Event()
         self._lock = threading.Lock()
-        self._peers: dict[int, _Peer] = _connected(comm) if comm.size > 1 else {}
+        self._processes = comm.allgather((socket.gethostname(), os.getpid()))
+        near = len({host for host, _ in self._processes}) == 1
+        self._peers: dict[int, _Peer] = _connected(comm, near) if comm.size > 1 else {}
         self._signals = _Signals()
         self._thread = threading.Thread(target=self._watch, name="lifeline", daemon=True)
         self._thread.start()
@@ -117,6 +119,7 @@ class Lifeline:
 
     def _hear(self, rank: int, message: dict[str, Any]) -> None:
         if "end" in message:
+            self._say(message)  # rank 0 passes it on
             self._end(message["end"], aloud=False)
         elif "failed" in message:
             with self._lock:
@@ -131,6 +134,7 @@ class Lifeline:
             if peer.gone:
                 self._lost(rank, "is gone: it was killed or has crashed")
             elif peer.open and now - peer.heard > self._silence:
+                self._bury(rank)
                 self._lost(rank, f"has not been heard of for {self._silence:g} s: it is frozen")
         if self._rank == 0 and self._failed:
             self._judge_failures(now)
@@ -138,7 +142,8 @@ class Lifeline:
         if waiting and now - waiting[1] > self._patience:
             self._verdict(
                 f"{_capital(self._who[self._rank])} has waited {self._patience:g} s for "
-                f"{waiting[0]}. All ranks live; give hb.Mpi(patience=...) more if that can take so long."
+                f"{waiting[0]}. All ranks live: if that can take so long, give "
+                f"hb.Mpi(patience=...) more."
             )
         if self._signals.terminated and now - self._signals.at > 0.5:
             self._signals.obey()
@@ -159,10 +164,20 @@ class Lifeline:
     def _lost(self, rank: int, how: str) -> None:
         if self._failed:
             return  # it has told why
-        self._verdict(
+        words = (
             f"{_capital(self._who[rank])} {how}. All other ranks end now. The last checkpoint, if "
             f"there is one, is good: go on from it with resume=True."
         )
+        self._say({"end": words})
+        # Everyone sees that rank 0 is lost: rank 1 says so.
+        self._end(words, aloud=rank > 0 or self._rank == 1)
+
+    def _bury(self, rank: int) -> None:
+        """A frozen process would stay behind where the launcher does not end it."""
+        host, process = self._processes[rank]
+        if host == socket.gethostname():
+            with suppress(OSError):
+                os.kill(process, signal.SIGKILL)
 
     def _verdict(self, words: str) -> None:
         self._say({"end": words})
@@ -251,9 +266,8 @@ class _Signals:
         signal.set_wakeup_fd(wakeup)
 
 
-def _connected(comm: Any) -> dict[int, _Peer]:
-    """Rank 0 to everyone, everyone else to rank 0."""
-    near = len(set(comm.allgather(socket.gethostname()))) == 1
+def _connected(comm: Any, near: bool) -> dict[int, _Peer]:
+    """Rank 0 to everyone, everyone else to rank 0; `near` if all are on one machine."""
     if comm.rank:
         hosts, port, password = comm.bcast(None)
         peer = _Peer(_reached(hosts, port))

@@ -43,7 +43,8 @@ class Mpi:
         silence: seconds after which a rank that shows no sign of life counts as lost: all end.
         patience: seconds that a rank may wait for others that do live.
 
-    `sent` is what this rank handed to MPI for its agents in the last run: {"messages", "bytes"}.
+    Of the last run, `parts` are the agents of each rank, and `sent` is what this rank handed to MPI
+    for its agents: {"messages", "bytes"}.
     """
 
     def __init__(self, silence: float = 15.0, patience: float = 600.0):
@@ -52,6 +53,7 @@ class Mpi:
                 raise SettingError(f"{name} = {value!r} must be a number of seconds, at least 2.")
         self.silence, self.patience = float(silence), float(patience)
         self.sent = {"messages": 0, "bytes": 0}
+        self.parts: list[np.ndarray] = []
 
     @property
     def rank(self) -> int:
@@ -74,8 +76,8 @@ class Mpi:
                     f"would host none. Start at most {network.size} ranks, or use a larger network."
                 ),
             )
-        self._parts = comm.bcast(spread(network, comm.size) if comm.rank == 0 else None)
-        who = [f"rank {rank} ({_agents(part)})" for rank, part in enumerate(self._parts)]
+        self.parts = comm.bcast(spread(network, comm.size) if comm.rank == 0 else None)
+        who = [f"rank {rank} ({_agents(part)})" for rank, part in enumerate(self.parts)]
         self._line = Lifeline(comm, who, self.silence, self.patience)
         try:
             yield
@@ -100,7 +102,7 @@ class Mpi:
         from hobnob.runtimes.wire import Wire
 
         wire = Wire(_world(), self._line, self.sent)
-        return MpiRun(wire, self._parts, problem, network, algorithm, seeds, links)
+        return MpiRun(wire, self.parts, problem, network, algorithm, seeds, links)
 
 
 class MpiRun(Simulation):
@@ -120,8 +122,11 @@ class MpiRun(Simulation):
 
         self._wire, self._parts = wire, parts
         self.leads = wire.rank == 0
-        self._halo = Halo(network, parts, wire, links, problem.dtype)
-        self._across = _made_across(self._halo)
+        self._halos = {
+            level: Halo(W, parts, wire, links, problem.dtype)
+            for level, W in {"": network, **network.levels}.items()
+        }
+        self._across = {level: _made_across(halo) for level, halo in self._halos.items()}
         self._to_server = _made_mean(wire, network.size)
         super().__init__(problem, network, algorithm, seeds, links)
         self._check_alike()
@@ -221,7 +226,8 @@ class MpiRun(Simulation):
         return self._parts[self._wire.rank]
 
     def _tables(self) -> tuple[Any, Any]:
-        return self._halo.tables, self._halo.failing
+        tables = {level: halo.tables for level, halo in self._halos.items()}
+        return tables, self._halos[""].failing
 
     def _kernel_for(self, seeds: int) -> None:
         return None
@@ -273,14 +279,14 @@ class _Exchange:
         self._link_key, self._step = link_key, step
         self._token: Any = jnp.zeros((), jnp.int32)
 
-    def mix(self, tree: Any, path: tuple[Any, ...]) -> Any:
+    def mix(self, tree: Any, path: tuple[Any, ...], level: str | None) -> Any:
         links, down = self._run.links, None
+        on = level if level in self._world.tables else ""
         if links is not None:
             down = links.down(keys.of_round(self._link_key, self._step, path), self._step)
-        world = self._world
-        tree, self._token = self._run._across(
-            self._me, world.tables, world.failing, down, self._token, tree
-        )
+        tables, failing = self._world.tables[on], self._world.failing
+        across = self._run._across[on]
+        tree, self._token = across(self._me, tables, failing, down, self._token, tree)
         return tree
 
     def to_server(self, tree: Any) -> Any:

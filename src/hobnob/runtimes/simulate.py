@@ -20,7 +20,7 @@ from hobnob import keys
 from hobnob.agent import Agent, Exchange
 from hobnob.algorithm import Algorithm
 from hobnob.errors import SettingError
-from hobnob.ledger import ROUNDS_AT_ONCE, Costs, Ledger
+from hobnob.ledger import ROUNDS_AT_ONCE, Costs, Ledger, link_of
 from hobnob.links import Links
 from hobnob.network import Network
 from hobnob.problem import Problem
@@ -54,7 +54,7 @@ class World(NamedTuple):
 
     places: Any
     keys: jax.Array
-    tables: dict[str, jax.Array]
+    tables: dict[str, dict[str, jax.Array]]  # by level, and "" for those without one
     link_keys: jax.Array
     failing: dict[str, jax.Array]
 
@@ -177,7 +177,10 @@ class Simulation:
         """What the steps up to any have cost each agent."""
         units = {
             "step": np.ones(self.network.size, np.int64),
-            "link": np.asarray(self.network.degrees, np.int64),
+            **{
+                link_of(level): np.asarray(self.network.at_level(level).degrees, np.int64)
+                for level in (None, *self.algorithm.levels)
+            },
             "outer draw": self._samples_per_draw(self._hosted.outer_data),
             "inner draw": self._samples_per_draw(self._hosted.inner_data),
         }
@@ -277,11 +280,15 @@ class Simulation:
     def _agents_here(self) -> np.ndarray:
         return np.arange(self.network.size)
 
-    def _tables(self) -> tuple[Any, Any]:
-        tables = mixing_tables(self.network.sparse, self.problem.dtype)
+    def _tables(self) -> tuple[dict[str, dict[str, jax.Array]], dict[str, jax.Array]]:
+        network, dtype = self.network, self.problem.dtype
+        tables = {
+            level: mixing_tables(W.sparse, dtype)
+            for level, W in {"": network, **network.levels}.items()
+        }
         if self.links is None:
             return tables, {}
-        return tables, failing_tables(tables, self.network.sparse, self.links.ends)
+        return tables, failing_tables(tables[""], network.sparse, self.links.ends)
 
     def _kernel_for(self, seeds: int) -> DSBOKernel | None:
         return kernel_for(self.problem, self.network, self.algorithm, self.links, seeds)
@@ -299,8 +306,8 @@ class _Exchange(NamedTuple):
     link_key: jax.Array
     step: Any
 
-    def mix(self, tree: Any, path: tuple[Any, ...]) -> Any:
-        tables = self.world.tables
+    def mix(self, tree: Any, path: tuple[Any, ...], level: str | None) -> Any:
+        tables = self.world.tables.get(level or "", self.world.tables[""])
         if self.links is not None:
             down = self.links.down(keys.of_round(self.link_key, self.step, path), self.step)
             tables = without(tables, self.world.failing, down)

@@ -20,20 +20,25 @@ def spread(network: Network, ranks: int) -> list[np.ndarray]:
     keeps neighbours close, the one that cuts fewer links into blocks is taken; then agents of
     different ranks change places while that saves links.
     """
-    W, size = network.sparse, network.size
+    W, size = _all_links(network), network.size
     orders = [np.arange(size), reverse_cuthill_mckee(W, symmetric_mode=True)]
     homes = [_blocks(order, ranks) for order in orders]
-    home = min(homes, key=lambda home: cut(network, home))
+    home = min(homes, key=lambda home: cut(W, home))
     if size <= _LARGEST_REFINED:
         _refine(W, home, ranks)
     # Parts are numbered by their smallest agent.
     return sorted((np.flatnonzero(home == part) for part in range(ranks)), key=lambda p: p[0])
 
 
-def cut(network: Network, home: np.ndarray) -> int:
+def cut(W: Any, home: np.ndarray) -> int:
     """How many links join agents of different parts."""
-    rows = np.repeat(np.arange(network.size), np.diff(network.sparse.indptr))
-    return int((home[rows] != home[network.sparse.indices]).sum()) // 2
+    rows = np.repeat(np.arange(len(home)), np.diff(W.indptr))
+    return int((home[rows] != home[W.indices]).sum()) // 2
+
+
+def _all_links(network: Network) -> Any:
+    """Those of the network and of all its levels."""
+    return sum((level.sparse for level in network.levels.values()), network.sparse)
 
 
 def _blocks(order: np.ndarray, ranks: int) -> np.ndarray:

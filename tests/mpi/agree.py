@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,8 +44,13 @@ class Case(NamedTuple):
 
 
 def parsed(word: str) -> Case:
-    *parts, steps = word.split(":")
-    return Case(*parts, int(steps))
+    name, network, links, batch, steps = word.split(":")
+    return Case(name, network, links, batch, int(steps))
+
+
+def grows(name: str) -> bool:
+    """Whether iteration t takes t rounds."""
+    return name in ("dbsa", "dsgd", "bsa")
 
 
 def solved(case: Case, runtime: Any) -> hb.Result:
@@ -95,6 +101,7 @@ def main(out: Path, cases: list[Case]) -> None:
     }
     found: dict[str, Any] = {}
     for i, case in enumerate(cases):
+        clock = time.perf_counter()
         result = solved(case, runtime)
         sent = comm.gather(dict(runtime.sent))
         home = i % comm.size
@@ -102,6 +109,7 @@ def main(out: Path, cases: list[Case]) -> None:
         found[str(case)] = {
             **comm.bcast(compared, home),
             "sent": sent,
+            "seconds": time.perf_counter() - clock,
             "bytes": result.ledger["bytes"].tolist(),
             "parts": [part.tolist() for part in runtime.parts],
         }

@@ -44,7 +44,7 @@ class Lifeline:
         self._over = False
         self._failed: dict[int, str] = {}
         self._failed_at, self._details = 0.0, ""
-        self._settled = threading.Event()
+        self._settled, self._parted = threading.Event(), threading.Event()
         self._lock = threading.Lock()
         self._processes = comm.allgather((socket.gethostname(), os.getpid()))
         near = len({host for host, _ in self._processes}) == 1
@@ -69,8 +69,10 @@ class Lifeline:
         self._waiting = None
 
     def hang_up(self) -> None:
-        """All went well here: what the others do from now on is of no concern."""
+        """All went well here. The line stays open until the others have said so too."""
         self._say({"bye": True})
+        if self._peers:
+            self._parted.wait(_SETTLING)
         self._close()
 
     def fail(self, words: str, details: str = "") -> None:
@@ -127,10 +129,14 @@ class Lifeline:
         elif "same" in message:
             self._settled.set()
         elif "bye" in message:
-            self._peers[rank].leave()
+            self._peers[rank].leaves = True
+            if all(peer.leaves for peer in self._peers.values()):
+                self._parted.set()
 
     def _judge(self, now: float) -> None:
         for rank, peer in self._peers.items():
+            if peer.leaves:
+                continue
             if peer.gone:
                 self._lost(rank, "is gone: it was killed or has crashed")
             elif peer.open and now - peer.heard > self._silence:
@@ -210,7 +216,7 @@ class _Peer:
         sock.settimeout(5.0)
         self.socket = sock
         self.heard = time.monotonic()
-        self.open, self.gone = True, False
+        self.open, self.gone, self.leaves = True, False, False
         self._rest = b""
 
     def read(self) -> list[dict[str, Any]]:

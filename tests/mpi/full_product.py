@@ -34,7 +34,8 @@ def main(out: Path, names: list[str]) -> None:
             found[f"{name}, {number} ranks"] = json.loads(part.read_text())
             part.unlink()
             worst = max(
-                max(case["agents"], case["spread"]) for case in found[f"{name}, {number} ranks"].values()
+                max(case["agents"], case["spread"])
+                for case in found[f"{name}, {number} ranks"].values()
             )
             print(f"{name}, {number} ranks: {worst:.1e}", flush=True)
             out.write_text(json.dumps(found, indent=1))

@@ -134,7 +134,8 @@ class Halo:
         if self._rounds[key].gathered:
             rows = rows[self._rows]
         received = jax.ShapeDtypeStruct((len(self.heard), seeds, width), block.dtype)
-        rows, token = call(self._rounds[key], (received, TOKEN), token, rows, down)
+        asked = (rows,) if self._links is None else (rows, down)
+        rows, token = call(self._rounds[key], (received, TOKEN), token, *asked)
         return jnp.moveaxis(rows, 1, 0), token
 
     def _round(self, seeds: int, row_bytes: int) -> Round:

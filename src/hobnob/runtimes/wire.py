@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from hobnob.runtimes.foreign import Called
+from hobnob.runtimes.foreign import Called, address
 from hobnob.runtimes.lifeline import Lifeline
 
 
@@ -93,26 +93,36 @@ class Round(Called):
         )
         self._reach = max(n + at for n, at in zip(*self._send, strict=True))
         self._total, self._incoming = int(sum(self._send[0])), int(sum(self._receive[0]))
+        # The same to all, and as much from each: the simplest collective does.
+        same = len({*zip(*self._send, strict=True)}) == 1 and len(set(self._receive[0])) == 1
+        self._collective = graph.Neighbor_allgather if same else graph.Neighbor_alltoallv
+        self._how = (self._send[0][0], self._receive[0][0]) if same else (self._send, self._receive)
+        self._last: tuple[int, int] = 0, 0
+        self._messages: tuple[Any, Any] = [], []
 
-    def called(self, inputs: list[int], outputs: list[int]) -> None:
+    def called(self, arguments: int, results: int) -> None:
         wire = self._wire
         wire.lifeline.wait_began("its neighbours")
         try:
             if self._links is None:
-                self._exchange(
-                    _memory(inputs[1], self._reach), self._send, outputs[0], self._receive
-                )
-                wire.count(len(self._neighbours), self._total)
+                self._exchange(address(arguments, 1), address(results, 0))
             else:
-                self._exchange_live(inputs[1], inputs[2], outputs[0])
+                self._exchange_live(
+                    address(arguments, 1), address(arguments, 2), address(results, 0)
+                )
         except MPI.Exception as error:
             wire.lifeline.despair(str(error))
         wire.lifeline.wait_ended()
 
-    def _exchange(self, memory: Any, send: Any, into: int, receive: Any) -> None:
-        self._graph.Neighbor_alltoallv(
-            [memory, send, MPI.BYTE], [_memory(into, self._incoming), receive, MPI.BYTE]
-        )
+    def _exchange(self, block: int, into: int) -> None:
+        if self._last != (block, into):  # a loop's buffers stay where they are
+            self._last, (send, receive) = (block, into), self._how
+            self._messages = (
+                [_memory(block, self._reach), send, MPI.BYTE],
+                [_memory(into, self._incoming), receive, MPI.BYTE],
+            )
+        self._collective(*self._messages)
+        self._wire.count(len(self._neighbours), self._total)
 
     def _exchange_live(self, block: int, down: int, into: int) -> None:
         assert self._links is not None
@@ -142,12 +152,12 @@ class Reduction(Called):
         self._bytes = width * np.dtype(dtype).itemsize
         self._type = MPI.DOUBLE if np.dtype(dtype) == np.float64 else MPI.FLOAT
 
-    def called(self, inputs: list[int], outputs: list[int]) -> None:
+    def called(self, arguments: int, results: int) -> None:
         self._wire.lifeline.wait_began("all ranks to add up")
         try:
             self._comm.Allreduce(
-                [_memory(inputs[1], self._bytes), self._type],
-                [_memory(outputs[0], self._bytes), self._type],
+                [_memory(address(arguments, 1), self._bytes), self._type],
+                [_memory(address(results, 0), self._bytes), self._type],
             )
         except MPI.Exception as error:
             self._wire.lifeline.despair(str(error))

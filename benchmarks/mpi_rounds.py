@@ -3,8 +3,8 @@
     python benchmarks/mpi_rounds.py              # both tables, a few minutes
     python benchmarks/mpi_rounds.py --quick      # fewer rounds
 
-A round is one `agent.mix` of every agent: on a ring of five ranks with an agent each, everyone sends
-its vector to two neighbours and adds up three. The bare round does the same with
+A round is one `agent.mix` of every agent: on a ring of five ranks with an agent each, everyone
+sends its vector to two neighbours and adds up three. The bare round does the same with
 `Neighbor_allgather` and NumPy; "exchange" is the collective alone. The three are measured in turn,
 in the same processes, and the ratios are medians over the turns.
 """

@@ -48,9 +48,11 @@ def parsed(word: str) -> Case:
     return Case(name, network, links, batch, int(steps))
 
 
-def grows(name: str) -> bool:
-    """Whether iteration t takes t rounds."""
-    return name in ("dbsa", "dsgd", "bsa")
+def rounds(name: str) -> float:
+    """How many rounds a step has, roughly: in some, step t has t of them."""
+    if name in ("dbsa", "dsgd", "bsa"):
+        return float("inf")
+    return 10 if name in ("madsbo", "madsbo_gt", "fednest") else 1
 
 
 def solved(case: Case, runtime: Any) -> hb.Result:

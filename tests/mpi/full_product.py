@@ -8,16 +8,17 @@ from __future__ import annotations
 import json
 import sys
 from itertools import product
+from math import isinf
 from pathlib import Path
 
 import hobnob as hb
 from tests.mpi import ranks
-from tests.mpi.agree import Case, grows
+from tests.mpi.agree import Case, rounds
 
 
 def cases_of(name: str) -> list[Case]:
     kind = hb.algorithms.get(name)
-    steps = 150 if grows(name) else 1000  # t rounds in step t
+    steps = 150 if isinf(rounds(name)) else 1000
     if kind.single_agent:
         return [Case(name, "alone", "good", "2", steps)]
     links = ("good",) if kind.server else ("good", "failing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,14 @@ def main(folder: Path, steps: int, *more: str) -> None:
     def running(run: Any, state: Any) -> bool:
         if run.latest["step"] >= 1000:
             (folder / "running").touch()
+            if "full disk" in more:
+                # No file may grow any more, as on a disk without space: the write fails for good.
+                resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         return False
 
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"resume": "resume" in more}
     if "checkpoint" in more:
-        options = {"checkpoint": folder / "checkpoints", "checkpoint_every": 500}
+        options |= {"checkpoint": folder / "checkpoints", "checkpoint_every": 500}
     result = hb.solve(
         problem,
         network,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 HERE = Path(__file__).parent
-LIMIT = 300  # seconds: none of these may take as long
+LIMIT = 600  # seconds: none of these may take as long
 
 
 class Ended(NamedTuple):
@@ -53,18 +53,26 @@ def run(ranks: int, worker: str, *arguments: object) -> Ended:
     return ended(started(ranks, worker, *arguments))
 
 
-def appeared(path: Path) -> None:
-    """Wait for a file."""
+def appeared(path: Path, job: subprocess.Popen[str]) -> None:
+    """Wait for a file that the job writes."""
     end = time.monotonic() + LIMIT
     while not path.exists():
+        assert job.poll() is None, job.communicate()[1]
         assert time.monotonic() < end, f"{path} has not appeared"
         time.sleep(0.05)
 
 
-def alive(pid: int) -> bool:
+def all_gone(processes: list[int]) -> None:
+    """They end on their own, or have ended."""
+    end = time.monotonic() + LIMIT
+    while any(_alive(process) for process in processes):
+        assert time.monotonic() < end, f"some of {processes} are left over"
+        time.sleep(0.05)
+
+
+def _alive(process: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        words = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
         return False
-    state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    return state != "Z"
+    return words.rsplit(")", 1)[1].split()[0] != "Z"

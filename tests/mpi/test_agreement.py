@@ -1,7 +1,8 @@
 """The same answer on any number of ranks: every algorithm, networks, failures and batches in turn.
 
-Every algorithm is run once here, with what surrounds it rotating, so that each network, each kind of
-links and of batches, and each number of ranks appears. All of them together:
+Every algorithm is run once here, with what surrounds it rotating, so that each network, each kind
+of links and of batches, and each number of ranks appears; steps with many rounds are fewer. All
+together, over 1,000 steps:
 
     python -m tests.mpi.full_product OUT.json
 """
@@ -19,7 +20,7 @@ import pytest
 
 import hobnob as hb
 from tests.mpi import ranks
-from tests.mpi.agree import NETWORKS, Case, grows, parsed
+from tests.mpi.agree import NETWORKS, Case, parsed, rounds
 
 NAMES = hb.algorithms.names()
 
@@ -33,7 +34,7 @@ def chosen() -> dict[int, list[Case]]:
         cases[1].append(Case(name, "alone", "good", "2", 1000))
     for i, name in enumerate(many):
         links = "failing" if i % 2 and not hb.algorithms.get(name).server else "good"
-        steps = 60 if grows(name) else 1000
+        steps = {1: 1000, 10: 200}.get(rounds(name), 60)
         cases[4 if i % 3 else 2].append(Case(name, networks[i % 3], links, batches[i % 4], steps))
     cases[2].append(Case("sparkle", "levels", "good", "2", 1000))
     # An agent a rank: what an agent sends is what its rank hands to MPI.

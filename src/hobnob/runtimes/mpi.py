@@ -24,7 +24,7 @@ from jax.custom_batching import custom_vmap
 from hobnob import keys
 from hobnob.agent import Exchange
 from hobnob.algorithm import Algorithm
-from hobnob.errors import HobnobError, ProblemError, SettingError
+from hobnob.errors import CheckpointError, HobnobError, ProblemError, SettingError
 from hobnob.links import Links
 from hobnob.network import Network
 from hobnob.problem import Problem
@@ -82,6 +82,8 @@ class Mpi:
         try:
             yield
         except BaseException as error:
+            if isinstance(error, CheckpointError):
+                error.args = (f"{who[0].capitalize()}, which writes for all: {error}",)
             known = isinstance(error, HobnobError)
             words = str(error) if known else f"{type(error).__name__}: {error}"
             self._line.fail(words, "" if known else traceback.format_exc())

@@ -34,7 +34,7 @@ def chosen() -> dict[int, list[Case]]:
         cases[1].append(Case(name, "alone", "good", "2", 1000))
     for i, name in enumerate(many):
         links = "failing" if i % 2 and not hb.algorithms.get(name).server else "good"
-        steps = {1: 1000, 10: 200}.get(rounds(name), 60)
+        steps = {1.0: 1000, 10.0: 200}.get(rounds(name), 60)
         cases[4 if i % 3 else 2].append(Case(name, networks[i % 3], links, batches[i % 4], steps))
     cases[2].append(Case("sparkle", "levels", "good", "2", 1000))
     # An agent a rank: what an agent sends is what its rank hands to MPI.

@@ -318,8 +318,10 @@ class Problem:
             ]
         digest = sha256()
         for jaxpr in jaxprs:
-            # Addresses of Python objects, which some equations print, change between processes.
-            digest.update(re.sub(r"0x[0-9a-f]+", "", str(jaxpr.jaxpr)).encode())
+            # Addresses of Python objects, which some equations print, change between processes,
+            # and on a terminal there would be colours.
+            text = jaxpr.jaxpr.pretty_print(use_color=False)
+            digest.update(re.sub(r"0x[0-9a-f]+", "", text).encode())
             for constant in _constants(jaxpr):
                 digest.update(np.asarray(constant).tobytes())
         return digest.hexdigest()

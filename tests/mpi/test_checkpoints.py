@@ -23,6 +23,7 @@ def test_a_checkpoint_goes_on_anywhere(tmp_path: Path) -> None:
     assert again.code == 0, again.err
     resumed = np.load(tmp_path / "same layout.npy")
     np.testing.assert_array_equal(resumed, straight)
+    # Its output is captured, and that of ranks goes to a terminal: it is the same run all the same.
     here = solved(tmp_path / "for the simulation", WHOLE, None)
     on_four = np.load(tmp_path / "four ranks.npy")
     for other in (here.agents["x"], on_four):

@@ -168,8 +168,9 @@ class Lifeline:
         self._failed[rank] = words
 
     def _lost(self, rank: int, how: str) -> None:
-        if self._failed:
-            return  # it has told why
+        if self._failed:  # somebody has told why, or all have
+            self._settled.set()
+            return
         words = (
             f"{_capital(self._who[rank])} {how}. All other ranks end now. The last checkpoint, if "
             f"there is one, is good: go on from it with resume=True."

@@ -139,6 +139,7 @@ def scaling(out: Path, seconds: float) -> None:
 def launched(ranks: int, what: str, seconds: float) -> dict[str, Any]:
     out = Path(f".mpi_rounds.{os.getpid()}.json")
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    root["OMPI_MCA_mpi_yield_when_idle"] = "1"  # as `hobnob run --ranks` has it
     mpirun = [str(Path(sys.executable).parent / "mpirun"), "-n", str(ranks), "--oversubscribe"]
     worker = [sys.executable, __file__, "--worker", what, "--out", str(out)]
     try:

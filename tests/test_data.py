@@ -196,6 +196,27 @@ def test_what_a_draw_uses() -> None:
     assert Records(data, None).samples_per_draw().tolist() == [3, 90]
 
 
+@pytest.mark.parametrize("agent", [0, 1, 2])
+@pytest.mark.parametrize("size", [1, 6, None])
+def test_the_records_of_a_batch_one_by_one(agent: int, size: int | None) -> None:
+    data = shards([3, 1, 9])
+    records, at = Records(data, size), (np.array([0.7]), np.array([0.3, -0.4]))
+    with jax.enable_x64(True):
+        place = own(records, agent)
+        handle = jnp.asarray(drawn(records, 5, agent, 0, "xi"))
+        numbers, singles = (np.asarray(part) for part in records.singles(place, handle))
+        whole = float(records.evaluate(loss, *at, place, handle))
+        each = [float(records.evaluate(loss, *at, place, jnp.asarray(one))) for one in singles]
+    assert np.mean(each) == pytest.approx(whole, rel=1e-12)
+    if size is None:  # always the same batch, so it counts as one record
+        assert (records.records, numbers.tolist()) == (1, [0])
+        return
+    assert records.records == 9
+    rows = [{name: a[[i]] for name, a in data[agent].items()} for i in numbers]
+    by_hand = [loss_by_hand(*at, row) for row in rows]
+    np.testing.assert_allclose(each, by_hand, rtol=1e-12)
+
+
 # --- simulators --------------------------------------------------------------------------------
 
 
@@ -268,6 +289,13 @@ def test_a_simulator_without_noise_takes_the_expectation() -> None:
         by_hand = np.mean([0.5 * (2 * k + k**2 + 1) for k in range(3)])
         assert source.pooled(moment, X, Y, source.place()) == pytest.approx(by_hand, rel=1e-14)
     assert source.samples_per_draw().tolist() == [2, 2, 2]
+
+
+def test_a_simulator_has_no_records_to_number() -> None:
+    source = simulator()
+    assert source.records == 0
+    with pytest.raises(hb.ProblemError, match="simulator: a simulator's samples have no numbers"):
+        source.singles(own(source, 0), key_of(0, 0, 0, "xi"))
 
 
 def test_a_simulator_that_does_not_know_its_mean() -> None:

@@ -16,14 +16,15 @@ ROOT = Path(hobnob.__file__).parent
 # each other, except on top. A folder is one part, `network.py` and `networks/` are one as well.
 LAYERS = [
     {"errors", "versions", "files", "interrupt", "progress", "keys", "pytrees", "ledger"},
-    {"registry", "schedules"},
+    {"registry", "schedules", "shards"},
     {"data", "agent", "algorithm"},
     {"problem", "inverse"},
     {"pooled", "compositional"},
     {"algorithms", "problems", "network"},
-    {"record", "links"},
+    {"record", "links", "estimates"},
     {"runtimes"},
     {"result", "loop"},
+    {"choice"},
     {"solver"},
     {"report"},
     {"experiments"},

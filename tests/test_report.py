@@ -26,6 +26,7 @@ from hobnob.report import (
     weights_chart,
     write_page,
 )
+from hobnob.report.dots import dots
 
 HOSTILE = "<script>alert('&\"')</script>"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -289,6 +290,36 @@ def test_slope_and_reference_are_named():
     line = picture.figure.axes[0].lines[-1]
     across, up = np.log(np.asarray(line.get_xdata())), np.log(np.asarray(line.get_ydata()))
     np.testing.assert_allclose(np.diff(up) / np.diff(across), -0.5)
+
+
+def test_muted_curves_stand_behind_and_are_named():
+    steps = np.arange(1.0, 5.0)
+    curves = {name: (steps, steps**power) for power, name in enumerate(["a", "b", "c"])}
+    picture = convergence(curves, "steps", "loss", muted=["c", "b"])
+    lines = picture.figure.axes[0].get_lines()
+    colours = [line.get_color() for line in lines]
+    assert colours[:2] == [style.MUTED, style.MUTED]
+    assert [line.get_label() for line in lines[2:]] == ["a", "others"]
+    assert picture.caption.startswith("Grey: c, b.")
+    assert {row[0] for row in csv.reader(io.StringIO(picture.csv))} >= {"a", "b", "c"}
+
+
+def test_dots_mark_the_least_and_what_was_never_reached():
+    never = (np.inf, 50.0, np.inf)
+    panels = {
+        "samples": {"one": (10.0, 9.0, 12.0), "two": (30.0, 20.0, np.inf), "three": never},
+        "bytes": {"one": never, "two": never, "three": never},
+    }
+    picture = dots(panels, {"bytes": "B"}, name="needs", title="needs")
+    samples, sent = picture.figure.axes
+    assert [text.get_text() for text in samples.get_yticklabels()] == ["one", "two", "three"]
+    best = [line for line in samples.get_lines() if line.get_color() == style.SERIES[1]]
+    np.testing.assert_array_equal(best[0].get_xdata(), [10.0])
+    np.testing.assert_array_equal(samples.get_lines()[-1].get_ydata(), [2])
+    np.testing.assert_array_equal(sent.get_lines()[-1].get_ydata(), [0, 1, 2])
+    assert "samples,two,30.0,20.0,inf" in picture.csv
+    with pytest.raises(HobnobError, match="nothing to draw for needs"):
+        dots({}, {}, name="needs", title="needs")
 
 
 @pytest.mark.parametrize(

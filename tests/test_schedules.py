@@ -52,8 +52,24 @@ def test_the_capped_rule_starts_at_t_1() -> None:
     assert str(rule) == "min(0.5, 50 / t)"
 
 
+def test_powers_start_at_t_1() -> None:
+    rule = schedules.power(0.5, 2 / 5)
+    assert [rule(step) for step in (0, 31, 1023)] == pytest.approx([0.5, 0.125, 0.03125])
+    assert str(rule) == "0.5 / t^0.4"
+    bounded = schedules.power(2, 0.5, most=1)
+    assert [bounded(step) for step in (0, 3, 15)] == [1, 1, 0.5]
+    assert str(bounded) == "min(1, 2 / t^0.5)"
+    assert schedules.power(3, 1)(5) == schedules.capped(9, 3)(5)
+
+
 @pytest.mark.parametrize(
-    "rule", [schedules.pl_outer(0.5, 7), schedules.pl_average(7), schedules.capped(0.5, 50)]
+    "rule",
+    [
+        schedules.pl_outer(0.5, 7),
+        schedules.pl_average(7),
+        schedules.capped(0.5, 50),
+        schedules.power(0.5, 3 / 5),
+    ],
 )
 def test_rules_are_the_same_when_traced(rule: Any) -> None:
     with jax.enable_x64(True):

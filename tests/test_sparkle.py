@@ -13,7 +13,7 @@ import hobnob as hb
 from hobnob.algorithm import Scale
 from hobnob.problems.quadratic import quadratic
 from hobnob.runtimes.simulate import Simulation
-from hobnob.schedules import InverseRule
+from hobnob.schedules import InverseRule, settling
 from tests.reference import sparkle
 from tests.reference.world import SEED, Logistic, logistic_problem
 
@@ -60,6 +60,21 @@ def test_every_member_finds_the_solution(member: str) -> None:
     )
     assert np.linalg.norm(problem.closed_form(result.x).gradient) <= 1e-9
     assert max(result.history[f"consensus_{w}"][-1] for w in "xyz") <= 1e-12
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_every_member_finds_the_solution_in_a_box(member: str) -> None:
+    """A correction must not take what a bound holds back for disagreement."""
+    problem = quadratic(8, 3, 4, condition=2.0, seed=1)
+    least = problem.solution + np.array([-1.0, 0.3, -1.0])  # the second entry is held back
+    problem.x0, problem.x_bounds = least + 0.5, (least, np.full(3, np.inf))
+    # While step sizes fall, agents that differ tear at the bound a little.
+    for rule, reached in ((float, 1e-9), (settling, 1e-2)):
+        sizes = {name: rule(0.2) for name in ("alpha", "beta", "gamma")}
+        algorithm = hb.SPARKLE(**sizes, theta=0.5, x=member)
+        result = hb.solve(problem, hb.ring(8), algorithm, steps=3000, record_every=3000)
+        assert result.history["gradient_norm"][-1] <= reached
+        assert result.x[1] - least[1] <= reached
 
 
 def test_in_float32_tracking_members_come_nearer() -> None:

@@ -16,22 +16,30 @@ if TYPE_CHECKING:
     from hobnob.agent import Agent
     from hobnob.algorithm import Algorithm, Scale
     from hobnob.algorithms.alset import ALSET
+    from hobnob.algorithms.amigo import AmIGO
     from hobnob.algorithms.bsa import BSA
     from hobnob.algorithms.dbsa import DBSA
     from hobnob.algorithms.dsbo import DSBO
     from hobnob.algorithms.dsgd import DSGD
     from hobnob.algorithms.dsoba import DSOBA
+    from hobnob.algorithms.f2sa import F2SA
     from hobnob.algorithms.fednest import FedNest
     from hobnob.algorithms.fedsbo import FedSBO
     from hobnob.algorithms.madsbo import MADSBO
     from hobnob.algorithms.madsbo_gt import MADSBOGT
+    from hobnob.algorithms.masoba import MASOBA
     from hobnob.algorithms.mdbo import MDBO
     from hobnob.algorithms.nasa import NASA
     from hobnob.algorithms.penalty import Penalty
+    from hobnob.algorithms.saba import SABA
     from hobnob.algorithms.scgd import SCGD
+    from hobnob.algorithms.soba import SOBA
     from hobnob.algorithms.sparkle import SPARKLE
     from hobnob.algorithms.stocbio import StocBiO
     from hobnob.algorithms.storm import STORM
+    from hobnob.algorithms.sustain import SUSTAIN
+    from hobnob.algorithms.ttsa import TTSA
+    from hobnob.choice import Choice, choose
     from hobnob.compositional import Compositional
     from hobnob.data import Records, Simulator
     from hobnob.errors import (
@@ -43,6 +51,7 @@ if TYPE_CHECKING:
         ProblemError,
         SettingError,
     )
+    from hobnob.experiments.compare import Comparison, compare
     from hobnob.links import Cut, Drop, Silent
     from hobnob.network import Network
     from hobnob.networks.chance import erdos_renyi, random_regular
@@ -64,22 +73,30 @@ _HOMES = {
     "agent": ("Agent",),
     "algorithm": ("Algorithm", "Scale"),
     "algorithms.alset": ("ALSET",),
+    "algorithms.amigo": ("AmIGO",),
     "algorithms.bsa": ("BSA",),
     "algorithms.dbsa": ("DBSA",),
     "algorithms.dsbo": ("DSBO",),
     "algorithms.dsgd": ("DSGD",),
     "algorithms.dsoba": ("DSOBA",),
+    "algorithms.f2sa": ("F2SA",),
     "algorithms.fednest": ("FedNest",),
     "algorithms.fedsbo": ("FedSBO",),
     "algorithms.madsbo": ("MADSBO",),
     "algorithms.madsbo_gt": ("MADSBOGT",),
+    "algorithms.masoba": ("MASOBA",),
     "algorithms.mdbo": ("MDBO",),
     "algorithms.nasa": ("NASA",),
     "algorithms.penalty": ("Penalty",),
+    "algorithms.saba": ("SABA",),
     "algorithms.scgd": ("SCGD",),
+    "algorithms.soba": ("SOBA",),
     "algorithms.sparkle": ("SPARKLE",),
     "algorithms.stocbio": ("StocBiO",),
     "algorithms.storm": ("STORM",),
+    "algorithms.sustain": ("SUSTAIN",),
+    "algorithms.ttsa": ("TTSA",),
+    "choice": ("Choice", "choose"),
     "compositional": ("Compositional",),
     "data": ("Records", "Simulator"),
     "errors": (
@@ -91,6 +108,7 @@ _HOMES = {
         "ProblemError",
         "SettingError",
     ),
+    "experiments.compare": ("Comparison", "compare"),
     "pooled": ("curvature", "exact", "optimum"),
     "links": ("Cut", "Drop", "Silent"),
     "network": ("Network",),
@@ -115,16 +133,25 @@ __all__ = [
     "DSBO",
     "DSGD",
     "DSOBA",
+    "F2SA",
     "MADSBO",
     "MADSBOGT",
+    "MASOBA",
     "MDBO",
     "NASA",
+    "SABA",
     "SCGD",
+    "SOBA",
     "SPARKLE",
     "STORM",
+    "SUSTAIN",
+    "TTSA",
     "Agent",
     "Algorithm",
+    "AmIGO",
     "CheckpointError",
+    "Choice",
+    "Comparison",
     "Compositional",
     "ConfigError",
     "Cut",
@@ -149,6 +176,8 @@ __all__ = [
     "StocBiO",
     "View",
     "algorithms",
+    "choose",
+    "compare",
     "complete",
     "curvature",
     "erdos_renyi",

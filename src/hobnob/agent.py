@@ -93,6 +93,16 @@ class Agent:
     def dim_y(self) -> int:
         return self._problem.dim_y
 
+    @property
+    def outer_records(self) -> int:
+        """How many rows a table of `each_outer` needs."""
+        return self._problem.outer_data.records
+
+    @property
+    def inner_records(self) -> int:
+        """How many rows a table of `each_inner` needs."""
+        return self._problem.inner_data.records
+
     def zeros(self, *shape: int) -> jax.Array:
         return jnp.zeros(shape, self._problem.dtype)
 
@@ -198,6 +208,24 @@ class Agent:
         count = jax.tree.leaves(batches)[0].shape[0]
         self._ledger.add("matrices", count)
         return jax.vmap(lambda batch: jax.hessian(self._inner, argnums=1)(x, y, batch))(batches)
+
+    def each_outer(
+        self, derive: Callable[[Any], jax.Array], batch: Any
+    ) -> tuple[jax.Array, jax.Array]:
+        """Of each record of a batch for f: its number in the agent's shard, and what is derived.
+
+        `derive` is given the record as a batch of one. Its calls count as one for the whole batch,
+        as those for its mean do.
+        """
+        rows, singles = self._problem.outer_data.singles(self._outer_place, batch)
+        return rows, jax.vmap(derive)(singles)
+
+    def each_inner(
+        self, derive: Callable[[Any], jax.Array], batch: Any
+    ) -> tuple[jax.Array, jax.Array]:
+        """The same for a batch for g."""
+        rows, singles = self._problem.inner_data.singles(self._inner_place, batch)
+        return rows, jax.vmap(derive)(singles)
 
     # --- what it repeats -----------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import MISSING, dataclass, field, fields, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -72,9 +73,9 @@ class Algorithm:
     A subclass is a frozen dataclass in a file of its own. Its state is a NamedTuple with at least
     the flat vectors `x` and `y`.
 
-    `single_agent`, `server` and `compositional` say what it is for; `levels` names the parts of it
-    whose messages may travel on networks of their own. `exact` says what constant step
-    sizes lead to when agents differ and nothing is random: True, the solution itself; False, a
+    `single_agent`, `server`, `compositional` and `finite_sum` say what it is for; `levels` names
+    the parts of it whose messages may travel on networks of their own. `exact` says what constant
+    step sizes lead to when agents differ and nothing is random: True, the solution itself; False, a
     point whose distance from it shrinks with the step sizes. A `biased` one finds a wrong point
     whatever they are; one with `chance` draws lots of its own, so that it is right in the mean.
     """
@@ -85,6 +86,7 @@ class Algorithm:
     single_agent: ClassVar[bool] = False  # it knows of no network
     server: ClassVar[bool] = False  # its agents speak to a server, not to each other
     compositional: ClassVar[bool] = False  # it needs g = 1/2 |y - h(x)|^2
+    finite_sum: ClassVar[bool] = False  # it remembers something of every record
     levels: ClassVar[tuple[str, ...]] = ()  # what it passes to `agent.mix` as `level`
 
     def init(self, agent: Agent) -> Any:
@@ -131,6 +133,15 @@ class Algorithm:
                 f"1/2 |y - h(x)|^2. Describe yours with hb.Compositional, or use a bilevel method."
             )
 
+        if self.finite_sum:
+            for label in ("outer_data", "inner_data"):
+                if not getattr(problem, label).records:
+                    raise SettingError(
+                        f"{name} remembers something of every record, and {label} is a simulator, "
+                        f"which has none: each of its samples is new. Use SOBA, which remembers "
+                        f"nothing, or give {label} as records."
+                    )
+
     def explain_divergence(self, step: int, largest_curvature: float) -> str:
         """What in the settings may have caused it, given the curvature just before."""
         return f"The largest curvature of the inner problem was {largest_curvature:.3g}."
@@ -165,6 +176,25 @@ class Algorithm:
             for value in (values.min(), values.max()) if values.size else ():
                 self._check(name, value, schedule, (agents, steps))
         return replace(self, **changes) if changes else self
+
+    def step_sizes(self) -> dict[str, Any]:
+        """The hyper-parameters that are constant step sizes or weights, by name."""
+        return {
+            name: value
+            for name, value in self._settings()
+            if "range" in (known := self._metadata(name))
+            and not known.get("fixed")
+            and not callable(value)
+        }
+
+    def with_traced(self, step_sizes: Mapping[str, Any]) -> Self:
+        """The same with other step sizes, which a trace may not look at and so are not checked."""
+        if not step_sizes:
+            return self
+        other = copy(self)
+        for name, value in step_sizes.items():
+            object.__setattr__(other, name, value)
+        return other
 
     def describe(self) -> dict[str, str]:
         """Each hyper-parameter in words."""

@@ -51,23 +51,6 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--out", type=Path, metavar="DIR", help="the run's folder (default: runs/0001, ...)"
         )
-    for command in (demo, run, resume):
-        command.add_argument(
-            "--set",
-            action="append",
-            default=[],
-            metavar="KEY=VALUE",
-            dest="changes",
-            help="change a setting, such as steps=500 or algorithm.gamma=0.05",
-        )
-        command.add_argument(
-            "--ranks",
-            type=int,
-            metavar="R",
-            help="spread the agents over so many MPI processes, which mpirun starts",
-        )
-        command.add_argument("--quiet", action="store_true", help="no progress bar")
-
     reproduce = commands.add_parser(
         "reproduce",
         help="the paper's experiments (hyperopt, policy) and its claims, measured",
@@ -82,10 +65,54 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.add_argument(
         "--only", type=int, nargs="+", default=[], metavar="N", help="these claims alone"
     )
-    reproduce.add_argument("--workers", type=int, metavar="N", help="processes (default: cores)")
-    reproduce.add_argument("--out", type=Path, metavar="DIR", help="the study's folder")
-    reproduce.add_argument("--quiet", action="store_true", help="no progress bar")
     reproduce.set_defaults(act=_reproduce)
+
+    compare = commands.add_parser(
+        "compare",
+        help="several algorithms on one problem and network, and which one to take",
+        description="Run several algorithms on what a configuration file describes, each with a "
+        "small search for step sizes under the same budget, and write a page. A table [algorithm] "
+        "with settings takes part as it is. Ctrl-C stops; the same command goes on.",
+    )
+    compare.add_argument("config", type=Path, metavar="CONFIG.toml")
+    compare.add_argument(
+        "--algorithms", type=_names, metavar="A,B,...", help="these (default: all that fit)"
+    )
+    compare.add_argument(
+        "--without", type=_names, default=[], metavar="A,B,...", help="all that fit but these"
+    )
+    compare.add_argument(
+        "--budget", type=float, metavar="N", help="samples per agent (default: 20,000 batches)"
+    )
+    compare.add_argument("--steps", type=int, metavar="T", help="iterations instead of samples")
+    compare.add_argument("--seeds", type=int, metavar="N", help="measured seeds (default: 10)")
+    compare.add_argument(
+        "--target", type=float, metavar="VALUE", help="F to reach (default: the best, plus 1 %%)"
+    )
+    compare.add_argument("--quick", action="store_true", help="a small search, a small budget")
+    compare.set_defaults(act=_compare)
+
+    for command in (demo, run, resume, compare):
+        command.add_argument(
+            "--set",
+            action="append",
+            default=[],
+            metavar="KEY=VALUE",
+            dest="changes",
+            help="change a setting, such as steps=500 or algorithm.gamma=0.05",
+        )
+    for command in (demo, run, resume):
+        command.add_argument(
+            "--ranks",
+            type=int,
+            metavar="R",
+            help="spread the agents over so many MPI processes, which mpirun starts",
+        )
+    for command in (demo, run, resume, reproduce, compare):
+        command.add_argument("--quiet", action="store_true", help="no progress bar")
+    for command, what in ((reproduce, "study"), (compare, "comparison")):
+        command.add_argument("--workers", type=int, metavar="N", help="processes (default: cores)")
+        command.add_argument("--out", type=Path, metavar="DIR", help=f"the {what}'s folder")
 
     listing = commands.add_parser("list", help="the algorithms, problems, networks and metrics")
     listing.set_defaults(act=_list)
@@ -141,6 +168,7 @@ def _finish(
 
 def _reproduce(options: argparse.Namespace) -> int:
     from hobnob.experiments import reproduce as study
+    from hobnob.experiments import studydir
 
     name, asked = options.study, study.options_of(options)
     folder = options.out or Path("runs") / study.folder_name(name, asked)
@@ -155,8 +183,50 @@ def _reproduce(options: argparse.Namespace) -> int:
     if report is None:
         print(f"Stopped. The same command goes on: what is done is in {folder}.")
         return INTERRUPTED
-    study.show(report, folder)
+    studydir.show(report, folder)
     return DONE
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from functools import partial
+
+    from hobnob import config
+    from hobnob.experiments import compare as comparing
+    from hobnob.experiments import studydir
+
+    settings = config.read(options.config, options.changes, required=("problem", "network"))
+    asked = comparing.Asked(
+        options.budget, options.steps, options.seeds, options.target, options.quick
+    )
+    flags = studydir.flags(
+        {
+            "algorithms": ",".join(options.algorithms or ()),
+            "without": ",".join(options.without),
+            **vars(asked),
+        }
+    )
+    flags += "".join(f" --set {change}" for change in options.changes)
+    folder = options.out or Path("runs") / studydir.slug(f"compare {options.config.stem}{flags}")
+    found = comparing.hold(
+        partial(config.scene, settings),
+        options.algorithms,
+        asked,
+        folder,
+        extra=config.given_algorithm(settings),
+        without=options.without,
+        workers=options.workers,
+        progress=False if options.quiet else None,
+        command=f"hobnob compare {options.config}{flags}",
+    )
+    if found is None:
+        print(f"Stopped. The same command goes on: what is done is in {folder}.")
+        return INTERRUPTED
+    studydir.show(found.report, folder)
+    return DONE if found.reached else NOT_CONVERGED
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
 
 
 def _list(options: argparse.Namespace) -> int:

@@ -25,8 +25,8 @@ from __future__ import annotations
 
 import inspect
 import tomllib
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,7 +51,7 @@ OPTIONS = (
 )
 TABLES = ("problem", "network", "algorithm")
 FAILURES = {"drop": Drop, "cut": Cut, "silent": Silent}  # the keys of [links]
-RULES = ("nonconvex", "pl_outer", "pl_average", "capped")
+RULES = ("nonconvex", "pl_outer", "pl_average", "capped", "power", "settling")
 
 Settings = dict[str, Any]
 
@@ -65,7 +65,15 @@ class Job(NamedTuple):
     options: dict[str, Any]
 
 
-def read(path: Path, changes: Sequence[str] = ()) -> Settings:
+class Scene(NamedTuple):
+    """Where an algorithm acts: the problem, the network and what fails of it."""
+
+    problem: Problem
+    network: Network
+    links: list[Failure] | None
+
+
+def read(path: Path, changes: Sequence[str] = (), required: Sequence[str] = TABLES) -> Settings:
     """The settings of a file, with changes such as "steps=500" applied."""
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -75,7 +83,7 @@ def read(path: Path, changes: Sequence[str] = ()) -> Settings:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
     for change in changes:
         _apply(settings, change)
-    _check_keys(settings, path)
+    _check_keys(settings, path, required)
     data = settings["problem"].get("data")
     if isinstance(data, str) and (path.parent / data).is_file():
         # The run may be resumed from another folder.
@@ -84,24 +92,47 @@ def read(path: Path, changes: Sequence[str] = ()) -> Settings:
 
 
 def build(settings: Settings) -> Job:
-    problem = _call("problem", problems.get, settings["problem"])
+    problem, network, links = scene(settings)
     return Job(
         problem,
-        _network(settings["network"], problem.size),
+        network,
         _algorithm(settings["algorithm"], problem),
         {name: settings[name] for name in OPTIONS if name in settings}
-        | ({"links": _links(settings["links"])} if "links" in settings else {}),
+        | ({"links": links} if links is not None else {}),
     )
 
 
-def _check_keys(settings: Settings, path: Path) -> None:
+def scene(settings: Settings) -> Scene:
+    problem = _call("problem", problems.get, settings["problem"])
+    links = _links(settings["links"]) if "links" in settings else None
+    return Scene(problem, _network(settings["network"], problem.size), links)
+
+
+def given_algorithm(settings: Settings) -> dict[str, Any]:
+    """The one that a file describes with settings of its own, by a name; else none.
+
+    Where some that it needs are missing, a function of a `Scale` that has them suggested.
+    """
+    table = settings.get("algorithm", {})
+    own = {key: _schedule(key, value) for key, value in table.items() if key != "name"}
+    if not own:
+        return {}
+    kind = algorithms.get(table["name"])
+    if {f.name for f in fields(kind) if f.default is MISSING} <= set(own):
+        return {f"{table['name']} as given": _call("algorithm", algorithms.get, {**table, **own})}
+    _check_options(f"[algorithm] {table['name']}", kind, own)
+    words = ", ".join(f"{key} = {value}" for key, value in own.items())
+    return {f"{table['name']}, {words}": lambda scale: replace(kind.suggest(scale), **own)}
+
+
+def _check_keys(settings: Settings, path: Path, required: Sequence[str]) -> None:
     known = (*OPTIONS, *TABLES, "links")
     unknown = sorted(set(settings) - set(known))
     if unknown:
         raise ConfigError(
             f"{path}: {unknown[0]!r} is not a setting. There are: {', '.join(known)}."
         )
-    for table in TABLES:
+    for table in (t for t in TABLES if t in required or t in settings):
         if not isinstance(settings.get(table), dict):
             raise ConfigError(f"{path}: the table [{table}] is missing.")
         if "name" not in settings[table] and table != "network":
@@ -198,12 +229,7 @@ def _call(kind: str, get: Callable[[str], Any], table: Settings) -> Any:
 
 def _call_with(where: str, made: Callable[..., Any], table: Settings, leave_out: str) -> Any:
     options = {key: value for key, value in table.items() if key != leave_out}
-    parameters = inspect.signature(made).parameters
-    for key in options:
-        if key not in parameters:
-            raise ConfigError(
-                f"{where}: there is no option {key!r}. There are: {', '.join(parameters)}."
-            )
+    parameters = _check_options(where, made, options)
     missing = [
         name for name, p in parameters.items() if p.default is p.empty and name not in options
     ]
@@ -213,3 +239,14 @@ def _call_with(where: str, made: Callable[..., Any], table: Settings, leave_out:
         return made(**options)
     except TypeError as error:
         raise ConfigError(f"{where}: {error}.") from error
+
+
+def _check_options(where: str, made: Callable[..., Any], options: Settings) -> Mapping[str, Any]:
+    """The parameters that there are, where all options are among them."""
+    parameters = inspect.signature(made).parameters
+    for key in options:
+        if key not in parameters:
+            raise ConfigError(
+                f"{where}: there is no option {key!r}. There are: {', '.join(parameters)}."
+            )
+    return parameters

@@ -1,14 +1,16 @@
 """What agents hold: records to index, or a simulator to run.
 
-Both sources answer the same four questions, so nothing else in the library asks which one it has:
+Both sources answer the same questions, so nothing else in the library asks which one it has:
 
 - `place()`: the arrays of the whole network, and which of them have one row an agent;
 - `draw(key, place, count)`: a *handle* on a fresh batch. It is tiny (row numbers, or a key): the
   records are only looked up where a loss is evaluated;
 - `evaluate(loss, x, y, place, handle)`: the mean loss of that batch;
+- `singles(place, handle)`: its records one by one, for who remembers something of each; `records`
+  is how many there are to remember, and a simulator has none;
 - `pooled(loss, x, y, place)`: the mean over agents of each agent's mean loss over all it has.
 
-In `draw` and `evaluate` a place is one agent's own; in `pooled` it is the whole network's.
+In `pooled` a place is the whole network's; otherwise it is one agent's own.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hobnob.errors import ProblemError
-from hobnob.pytrees import path_name
+from hobnob.shards import checked_batch_size, checked_shards
 
 Loss = Callable[[Any, Any, Any], jax.Array]
 
@@ -55,8 +57,8 @@ class Records:
         agents: Sequence[int] | None = None,
     ):
         self.label = label
-        self.batch_size = _checked_batch_size(batch_size)
-        shards = _checked_shards(shards, label, agents=agents)
+        self.batch_size = checked_batch_size(batch_size)
+        shards = checked_shards(shards, label, agents=agents)
         self.lengths = np.array([len(jax.tree.leaves(shard)[0]) for shard in shards], np.int32)
         self.arrays = jax.tree.map(lambda *leaves: np.concatenate(leaves), *shards)
 
@@ -111,6 +113,17 @@ class Records:
         # int32 whatever the precision: the same rows in float32 and float64.
         rows = jax.random.randint(key, (*lead, self.batch_size), 0, place.length, jnp.int32)
         return place.start + rows
+
+    @property
+    def records(self) -> int:
+        """Of the longest shard. A whole shard that is always drawn at once counts as one."""
+        return 1 if self.noiseless else int(self.lengths.max())
+
+    def singles(self, place: Place, handle: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Each record's number in the agent's own shard, and a handle on it as a batch of one."""
+        if self.noiseless:
+            return handle[None], handle[None]
+        return handle - place.start, handle[:, None]
 
     def evaluate(self, loss: Loss, x: Any, y: Any, place: Place, handle: jax.Array) -> jax.Array:
         if not self.noiseless:
@@ -169,6 +182,8 @@ class Simulator:
         noiseless: take the expectation instead of drawing.
     """
 
+    records = 0  # that could be numbered: no two draws are of the same one
+
     def __init__(
         self,
         parameters: Sequence[Any],
@@ -178,7 +193,7 @@ class Simulator:
         noiseless: bool = False,
         label: str = "simulator",
     ):
-        parameters = _checked_shards(parameters, label, records=False)
+        parameters = checked_shards(parameters, label, records=False)
         if noiseless and expected is None:
             raise ProblemError(
                 f"{label}: a noiseless simulator needs `expected`, the exact mean of its loss."
@@ -204,6 +219,9 @@ class Simulator:
 
     def draw(self, key: jax.Array, place: Place, count: int | None = None) -> jax.Array:
         return key if count is None else jax.random.split(key, count)
+
+    def singles(self, place: Place, handle: jax.Array) -> tuple[jax.Array, jax.Array]:
+        raise ProblemError(f"{self.label}: a simulator's samples have no numbers to know them by.")
 
     def evaluate(self, loss: Loss, x: Any, y: Any, place: Place, handle: jax.Array) -> jax.Array:
         if self.noiseless:
@@ -249,7 +267,7 @@ class Unread:
 
     def __init__(self, read: Callable[[int], Any], size: int, batch_size: int | None, label: str):
         self.read, self.size, self.label = read, size, label
-        self.batch_size = _checked_batch_size(batch_size)
+        self.batch_size = checked_batch_size(batch_size)
 
     def hosted(self, agents: Sequence[int]) -> Records:
         return Records([self._read(int(k)) for k in agents], self.batch_size, self.label, agents)
@@ -303,95 +321,3 @@ def _digest(arrays: Sequence[np.ndarray]) -> str:
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def _checked_batch_size(batch_size: int | None) -> int | None:
-    if batch_size is None:
-        return None
-    if not isinstance(batch_size, int | np.integer) or isinstance(batch_size, bool):
-        raise ProblemError(f"batch_size must be a whole number or None, not {batch_size!r}.")
-    if batch_size < 1:
-        raise ProblemError(
-            f"batch_size = {batch_size} draws nothing. Use 1 or more, or None for the whole shard."
-        )
-    return int(batch_size)
-
-
-def _checked_shards(
-    shards: Any, label: str, records: bool = True, agents: Sequence[int] | None = None
-) -> list[Any]:
-    """The shards as NumPy pytrees, after every check that needs no loss."""
-    if isinstance(shards, dict | str) or not hasattr(shards, "__iter__"):
-        raise ProblemError(
-            f"{label} must be a list with one entry per agent, not a {type(shards).__name__}."
-        )
-    shards = [jax.tree.map(np.asarray, shard) for shard in shards]
-    if not shards:
-        raise ProblemError(f"{label} is empty: it needs one shard per agent.")
-    numbers = range(len(shards)) if agents is None else agents
-    for agent, shard in zip(numbers, shards, strict=True):
-        _check_like_first(shards[0], shard, agent, label, records)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(shard):
-            _check_leaf(leaf, f"{label}, agent {agent}, {path_name(path)}", records)
-        if records:
-            _check_lengths(shard, f"{label}, agent {agent}")
-    return shards
-
-
-def _check_like_first(first: Any, shard: Any, agent: int, label: str, records: bool) -> None:
-    if jax.tree.structure(shard) != jax.tree.structure(first):
-        raise ProblemError(
-            f"{label}: the shard of agent {agent} has the structure {jax.tree.structure(shard)}, "
-            f"that of agent 0 {jax.tree.structure(first)}. All agents run the same program, so "
-            f"their shards must have the same structure."
-        )
-    if not jax.tree.leaves(shard):
-        raise ProblemError(f"{label}: the shard of agent {agent} holds no arrays.")
-    skip = 1 if records else 0
-    for (path, leaf), reference in zip(
-        jax.tree_util.tree_leaves_with_path(shard), jax.tree.leaves(first), strict=True
-    ):
-        if leaf.dtype != reference.dtype:
-            raise ProblemError(
-                f"{label}: {path_name(path)} of agent {agent} is {leaf.dtype}, that of agent 0 is "
-                f"{reference.dtype}. Convert them to one dtype."
-            )
-        if leaf.shape[skip:] != reference.shape[skip:]:
-            raise ProblemError(
-                f"{label}: {path_name(path)} of agent {agent} has the shape {leaf.shape}, that of "
-                f"agent 0 {reference.shape}. "
-                + (
-                    "Only the first axis, the records, may differ."
-                    if records
-                    else "They must agree."
-                )
-            )
-
-
-def _check_leaf(leaf: np.ndarray, where: str, records: bool) -> None:
-    if leaf.dtype.kind not in "fiub" and not jnp.issubdtype(leaf.dtype, jnp.floating):
-        raise ProblemError(f"{where}: dtype {leaf.dtype} is not numeric.")
-    if records and leaf.ndim == 0:
-        raise ProblemError(f"{where} is a single number: the leading axis must be the records.")
-    if jnp.issubdtype(leaf.dtype, jnp.floating):
-        bad = ~np.isfinite(leaf)
-        if bad.any():
-            index = np.unravel_index(int(np.argmax(bad)), leaf.shape)
-            place = ", ".join(str(int(i)) for i in index)
-            raise ProblemError(
-                f"{where}: {int(bad.sum())} of {leaf.size} values are not finite, the first "
-                f"({leaf[index]}) at [{place}]. Every mean would become NaN. Remove or fill them."
-            )
-
-
-def _check_lengths(shard: Any, where: str) -> None:
-    lengths = {leaf.shape[0] for leaf in jax.tree.leaves(shard)}
-    if len(lengths) > 1:
-        raise ProblemError(
-            f"{where}: its arrays have {sorted(lengths)} records. They must have equally many."
-        )
-    if lengths == {0}:
-        raise ProblemError(
-            f"{where}: the shard is empty, so there is nothing to draw from. Give it records, or "
-            f"leave the agent out."
-        )

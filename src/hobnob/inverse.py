@@ -6,6 +6,8 @@ agent; when agents differ, the mean of their inverses is not the inverse of thei
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 
@@ -42,10 +44,27 @@ def random_term(
 
     All N - 1 batches are drawn and counted, of which the first n are used.
     """
+    return random_terms(agent, [(x, y)], [h], terms, smoothness)[0]
+
+
+def random_terms(
+    agent: Agent,
+    points: Sequence[tuple[jax.Array, jax.Array]],
+    hs: Sequence[jax.Array],
+    terms: int,
+    smoothness: float,
+) -> list[jax.Array]:
+    """HIA at several (x, y), each with its own h, with the same n and the same batches at all."""
     n = agent.draw_below("n", terms)
 
-    def multiply(agent: Agent, j: jax.Array, p: jax.Array) -> jax.Array:
-        shrunk = p - agent.hessian_product(x, y, agent.draw_inner("xi_j"), p) / smoothness
-        return jnp.where(j < n, shrunk, p)
+    def multiply(agent: Agent, j: jax.Array, ps: list[jax.Array]) -> list[jax.Array]:
+        xi_j = agent.draw_inner("xi_j")
 
-    return agent.repeat(terms - 1, multiply, h) * terms / smoothness
+        def shrunk(x: jax.Array, y: jax.Array, p: jax.Array) -> jax.Array:
+            return p - agent.hessian_product(x, y, xi_j, p) / smoothness
+
+        pairs = zip(points, ps, strict=True)
+        return [jnp.where(j < n, shrunk(*at, p), p) for at, p in pairs]
+
+    ends = agent.repeat(terms - 1, multiply, list(hs))
+    return [p * terms / smoothness for p in ends]

@@ -12,11 +12,21 @@ import numpy as np
 _SHOWN = ("objective", "outer_loss", "gradient_norm", "consensus_x")
 
 
+def watched(shown: bool | None) -> bool:
+    """Whether to speak on standard error; None asks whether somebody watches it."""
+    return sys.stderr.isatty() if shown is None else shown
+
+
+def say(text: str, shown: bool | None) -> None:
+    if watched(shown):
+        print(text, file=sys.stderr)
+
+
 class Bar:
     """A bar on standard error; silent where `shown` is False, or is None and nobody watches."""
 
     def __init__(self, make: Callable[[], Any], shown: bool | None):
-        self._bar: Any = make() if (sys.stderr.isatty() if shown is None else shown) else None
+        self._bar: Any = make() if watched(shown) else None
 
     def __enter__(self) -> Self:
         if self._bar:

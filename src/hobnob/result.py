@@ -49,6 +49,11 @@ class Result:
         """Whether the run did what it was asked to do."""
         return self.status in ("finished", "converged")
 
+    @property
+    def choice(self) -> str:
+        """Which method and step sizes were chosen, and why, where none were given."""
+        return self.settings.get("choice", "")
+
     def to_pandas(self) -> Any:
         """The history as a pandas frame, with a column `seed` where there are several."""
         import pandas
@@ -67,7 +72,7 @@ class Result:
             if name in ("objective", "outer_loss", "gradient_norm", "consensus_x", "bytes")
         }
         numbers = ", ".join(f"{name} {value:.4g}" for name, value in latest.items())
-        return f"{self.message} {numbers}"
+        return f"{self.choice} {self.message} {numbers}".strip()
 
     def _repr_html_(self) -> str:
         # The one place that looks up at the report: a notebook asks the result itself.

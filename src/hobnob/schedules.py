@@ -49,19 +49,44 @@ class RootRule:
 
 @dataclass(frozen=True)
 class InverseRule:
-    """min(most, scale / (offset + t)) with t = 1, 2, ..."""
+    """min(most, scale / (offset + t)^exponent) with t = 1, 2, ..."""
 
     scale: float
     offset: float = 0.0
     most: float = float("inf")
+    exponent: float = 1.0
 
     def __call__(self, step: Any) -> Any:
         xp = np if isinstance(step, int | np.integer) else jnp
-        return xp.minimum(self.most, self.scale / (self.offset + step + 1))
+        return xp.minimum(self.most, self.scale / (self.offset + step + 1) ** self.exponent)
 
     def __str__(self) -> str:
-        rule = f"{self.scale:g} / ({self.offset:g} + t)" if self.offset else f"{self.scale:g} / t"
+        time = f"({self.offset:g} + t)" if self.offset else "t"
+        power = "" if self.exponent == 1 else f"^{self.exponent:g}"
+        rule = f"{self.scale:g} / {time}{power}"
         return rule if self.most == float("inf") else f"min({self.most:g}, {rule})"
+
+
+@dataclass(frozen=True)
+class SettlingRule:
+    """`first` for half of a run, then straight down to `last` of it at the end."""
+
+    first: float
+    last: float = 0.01
+    steps: int | None = None
+
+    def bind(self, agents: int, steps: int) -> SettlingRule:
+        return replace(self, steps=steps)
+
+    def __call__(self, step: Any) -> Any:
+        if self.steps is None:
+            raise SettingError(f"The rule {self} needs T: hb.solve binds it.")
+        xp = np if isinstance(step, int | np.integer) else jnp
+        done = xp.maximum(0.0, 2 * (step + 1) / self.steps - 1)
+        return self.first * (1 - (1 - self.last) * done)
+
+    def __str__(self) -> str:
+        return f"{self.first:g} until T/2, then down to {self.first * self.last:g}"
 
 
 def nonconvex(scale: float = 1.0) -> RootRule:
@@ -88,6 +113,22 @@ def capped(most: float, scale: float) -> InverseRule:
     There alpha is `capped(0.01, 2 / regulariser)`, beta and gamma are `capped(0.5, 50)`.
     """
     return InverseRule(scale, most=most)
+
+
+def settling(first: float, last: float = 0.01) -> SettlingRule:
+    """A constant while there is far to go, which then falls, so that noise averages out.
+
+    It stays `first` until T/2, and falls on a straight line to `last * first` at T.
+    """
+    return SettlingRule(first, last)
+
+
+def power(scale: float, exponent: float, most: float = float("inf")) -> InverseRule:
+    """min(most, scale / t^exponent), for methods whose analysis asks for such steps.
+
+    TTSA takes 3/5 for alpha and 2/5 for beta.
+    """
+    return InverseRule(scale, most=most, exponent=exponent)
 
 
 def neumann_terms(steps: int, smoothness: float, strong_convexity: float) -> int:

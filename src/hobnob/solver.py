@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hobnob.algorithm import Algorithm
+from hobnob.choice import solve_chosen
 from hobnob.errors import CheckpointError, ProblemError, SettingError
 from hobnob.interrupt import Interrupt
 from hobnob.links import Failure, Links
@@ -32,9 +33,9 @@ from hobnob.schedules import all_values
 def solve(
     problem: Problem,
     network: Any,
-    algorithm: Algorithm,
+    algorithm: Algorithm | None = None,
     *,
-    steps: int = 1000,
+    steps: int | None = None,
     seed: int | Sequence[int] = 0,
     record_every: int | None = None,
     metrics: Metrics = "all",
@@ -53,15 +54,17 @@ def solve(
     Args:
         problem: the losses and the agents' data.
         network: a `Network`, any networkx graph, or a mixing matrix.
-        algorithm: such as `hobnob.DSBO(...)`.
-        steps: how many iterations.
+        algorithm: such as `hobnob.DSBO(...)`. Without one, `hobnob.choose` picks a method and its
+            step sizes, and `result.choice` says why.
+        steps: how many iterations: 1,000, or what `hobnob.choose` says, where it is not given.
         seed: a whole number, or several: all of them run in one compiled program, and every array
             of the result gets a leading axis of seeds.
         record_every: steps between two rows of the history (default: about 100 rows). The start
             and the end are always recorded.
         metrics: "all" that the problem allows, a list of names and functions, a dict of the user's
             functions by name (on top of all), or None. A function is given a `View`.
-        tolerance: stop at the first recorded step where |grad F| is at most this.
+        tolerance: stop at the first recorded step where |grad F| is at most this. Without an
+            algorithm, and without noise, it is a ten-thousandth of |grad F| at the start.
         callback: called as `callback(run, state)` at every recorded step; True stops the run.
             `run.latest` is the row that was just recorded, `run.latest["step"]` its step.
         checkpoint: a folder. The run is saved there while it goes, and at its end.
@@ -78,6 +81,33 @@ def solve(
     """
     _check_kinds(problem, algorithm, tolerance, callback)
     network = network if isinstance(network, Network) else Network(network)
+    if algorithm is None:
+        if problem.unread and isinstance(runtime, Mpi):
+            raise SettingError(
+                "Give an algorithm: one is chosen from all data in one place, and here the shards "
+                "are read by several ranks."
+            )
+        problem = problem.loaded()
+        _check_sizes(problem, network, 1 if steps is None else steps, record_every)
+        return solve_chosen(
+            solve,
+            problem,
+            network,
+            steps,
+            tolerance,
+            seed=seed,
+            record_every=record_every,
+            metrics=metrics,
+            callback=callback,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            checkpoint_seconds=checkpoint_seconds,
+            resume=resume,
+            progress=progress if runtime is None or runtime.leads else False,
+            links=links,
+            runtime=runtime,
+        )
+    steps = 1000 if steps is None else steps
     _check_sizes(problem, network, steps, record_every)
     algorithm.check_fits(problem, network, links)
     seeds = _checked_seeds(seed)
@@ -139,7 +169,7 @@ def _opened(
 def _check_kinds(problem: Any, algorithm: Any, tolerance: Any, callback: Any) -> None:
     if not isinstance(problem, Problem):
         raise ProblemError(f"problem must be a hb.Problem, not a {type(problem).__name__}.")
-    if not isinstance(algorithm, Algorithm):
+    if not isinstance(algorithm, Algorithm | None):
         raise SettingError(
             f"algorithm must be one with its settings, such as hb.DSBO(alpha=0.01, ...), not "
             f"{algorithm!r}."

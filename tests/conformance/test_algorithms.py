@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import fields, replace
+from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import pytest
 import hobnob as hb
 from hobnob.algorithm import Algorithm, Scale
 from hobnob.problems.quadratic import quadratic
-from hobnob.runtimes.simulate import Simulate, Simulation
+from hobnob.runtimes.simulate import Simulation
 from tests.conformance import mailbox
 from tests.reference.world import SEED, Logistic, Nested, compositional_problem, logistic_problem
 
@@ -29,7 +30,6 @@ pytestmark = pytest.mark.parametrize("name", NAMES)
 
 IRREGULAR = nx.Graph([(0, 1), (0, 2), (0, 3), (1, 2), (3, 4), (4, 5)])
 NETWORKS = {
-    "ring": hb.ring(6),
     "star": hb.star(6),
     "irregular": hb.Network(IRREGULAR),
     "alone": hb.complete(1),
@@ -55,24 +55,38 @@ def only_for(kind: str, name: str) -> None:
 
 
 def problem_for(name: str, lengths: list[int], batch_size: int | None = 2) -> hb.Problem:
-    make = compositional_problem if hb.algorithms.get(name).compositional else logistic_problem
-    return make(lengths, batch_size)
+    return _problem(hb.algorithms.get(name).compositional, tuple(lengths), batch_size)
 
 
-def network_for(name: str, where: str) -> hb.Network:
-    return NETWORKS["alone" if hb.algorithms.get(name).single_agent else where]
+@cache
+def _problem(compositional: bool, lengths: tuple[int, ...], batch_size: int | None) -> hb.Problem:
+    make = compositional_problem if compositional else logistic_problem
+    return make(list(lengths), batch_size)
+
+
+def _where(name: str) -> str:
+    return "alone" if hb.algorithms.get(name).single_agent else "irregular"
 
 
 def suggested(name: str, smoothness: float = 3.0, strong_convexity: float = 0.5) -> Algorithm:
     return hb.algorithms.get(name).suggest(Scale(smoothness, strong_convexity))
 
 
-def final(
-    problem: hb.Problem, network: Any, algorithm: Algorithm, steps: int, seed: int = SEED
-) -> Any:
-    """Every variable of every agent, through the simulation."""
+def simulation(problem: hb.Problem, network: hb.Network, algorithm: Algorithm) -> Simulation:
     with problem.precision():
-        run = Simulate().start(problem, network, algorithm.bind(network.size, steps), seed)
+        return Simulation(problem, network, algorithm, SEED)
+
+
+@lru_cache(maxsize=4)
+def simulated(name: str, where: str) -> Simulation:
+    """One of the networks at work. Most checks look at the same few: each is compiled once."""
+    problem = problem_for(name, RAGGED[: NETWORKS[where].size])
+    return simulation(problem, NETWORKS[where], _short(suggested(name)))
+
+
+def end_of(run: Simulation, steps: int) -> dict[str, np.ndarray]:
+    """Every variable of every agent after so many steps."""
+    with run.problem.precision():
         state = run.advance(run.initial_state(), 0, steps).state
         return {name: np.asarray(value) for name, value in state._asdict().items()}
 
@@ -87,13 +101,12 @@ def test_there_are_algorithms_and_each_has_a_reference(name: str) -> None:
 def test_equals_its_numpy_reference(name: str, where: str) -> None:
     if where != "alone":
         only_for("many agents", name)
-    network, algorithm = NETWORKS[where], _short(suggested(name))
-    problem = problem_for(name, RAGGED[: network.size])
+    run = simulated(name, where)
     # Some iterations grow with t: fewer of them cost as much.
-    steps = 60 if _grows(problem, network, algorithm) else 200
-    world = (Nested if algorithm.compositional else Logistic)(problem, network, steps)
-    expected = import_module(f"tests.reference.{name}").run(world, algorithm)
-    found = final(problem, network, algorithm, steps)
+    steps = 60 if _grows(run) else 200
+    world = (Nested if run.algorithm.compositional else Logistic)(run.problem, run.network, steps)
+    expected = import_module(f"tests.reference.{name}").run(world, run.algorithm)
+    found = end_of(run, steps)
     assert set(found) == set(expected)
     for variable, value in expected.items():
         assert np.abs(found[variable] - value).max() <= 1e-10, variable
@@ -103,17 +116,15 @@ def test_equals_its_numpy_reference(name: str, where: str) -> None:
 
 def test_equals_agents_that_are_really_apart(name: str) -> None:
     """Threads with mailboxes: same iterates, and as many messages and bytes as were counted."""
-    network, steps = network_for(name, "irregular"), 2
-    problem = problem_for(name, RAGGED[: network.size])
-    algorithm = _short(suggested(name))
-    expected, mail = mailbox.run(problem, network, algorithm, SEED, steps)
-    found = final(problem, network, algorithm, steps)
+    run, steps = simulated(name, _where(name)), 2
+    expected, mail = mailbox.run(run.problem, run.network, run.algorithm, SEED, steps)
+    found = end_of(run, steps)
     for variable, value in expected.items():
         assert np.isfinite(value).all(), f"{variable}: an agent used records that are not its own"
         np.testing.assert_allclose(found[variable], value, rtol=0, atol=1e-12)
-    ledger = hb.solve(problem, network, algorithm, steps=steps, seed=SEED, metrics=None).ledger
-    np.testing.assert_array_equal(ledger["messages"], mail.messages)
-    np.testing.assert_array_equal(ledger["bytes"], mail.bytes)
+    counted = run.costs.until(steps)
+    np.testing.assert_array_equal(counted["messages"], mail.messages)
+    np.testing.assert_array_equal(counted["bytes"], mail.bytes)
 
 
 def test_disturbance_travels_one_hop_a_round(name: str) -> None:
@@ -140,7 +151,7 @@ def test_disturbance_travels_one_hop_a_round(name: str) -> None:
 def test_identical_agents_stay_equal(name: str) -> None:
     only_for("many agents", name)
     problem = _noiseless(name, 5, heterogeneity=0.0)
-    found = final(problem, hb.complete(5), suggested(name, 10.0, 1.0), 50)
+    found = end_of(simulation(problem, hb.complete(5), suggested(name, 10.0, 1.0)), 50)
     for variable, value in found.items():
         assert np.abs(value - value[0]).max() <= 1e-12 * max(1, np.abs(value).max()), variable
 
@@ -156,8 +167,8 @@ def test_relabelling_the_agents_relabels_the_answer(name: str) -> None:
     relabelled.inner_data = hb.Records([inner[k] for k in order], None)
     W = network.matrix[np.ix_(order, order)]
     algorithm = suggested(name)
-    before = final(problem, network, algorithm, 30)
-    after = final(relabelled, hb.Network(W), algorithm, 30)
+    before = end_of(simulation(problem, network, algorithm), 30)
+    after = end_of(simulation(relabelled, hb.Network(W), algorithm), 30)
     for variable, value in before.items():
         np.testing.assert_allclose(after[variable], value[order], rtol=0, atol=1e-10)
 
@@ -166,7 +177,7 @@ def test_right_point_without_noise(name: str) -> None:
     """Where constant steps lead when agents differ, held to what the algorithm says of itself."""
     algorithm = suggested(name, 4.0, 1.0)
     problem = _noiseless(name, 1 if algorithm.single_agent else 8)
-    steps = 400 if _grows(problem, _ring(problem), algorithm) else 3_000
+    steps = 400 if _grows(simulation(problem, _ring(problem), algorithm)) else 3_000
     start = _gradient(problem, problem.x0)
     if algorithm.exact:
         assert _final_gradient(problem, algorithm, 5 * steps) <= 1e-9
@@ -189,13 +200,14 @@ def test_right_point_without_noise(name: str) -> None:
 
 
 def test_resuming_is_bitwise(name: str, tmp_path: Path) -> None:
-    network = network_for(name, "irregular")
+    network = NETWORKS[_where(name)]
     problem = problem_for(name, RAGGED[: network.size])
 
     def run(steps: int, **more: Any) -> hb.Result:
         # Exact metrics are the same for all algorithms, and slow to compile.
         more["metrics"] = ["outer_loss", "consensus"]
-        return hb.solve(problem, network, suggested(name), steps=steps, record_every=15, **more)
+        algorithm = _short(suggested(name))
+        return hb.solve(problem, network, algorithm, steps=steps, record_every=15, **more)
 
     straight = run(100)
     run(40, checkpoint=tmp_path)
@@ -207,10 +219,8 @@ def test_resuming_is_bitwise(name: str, tmp_path: Path) -> None:
 
 
 def test_compiles_once_and_keeps_shapes(name: str) -> None:
-    network = network_for(name, "ring")
-    problem = problem_for(name, RAGGED[: network.size])
-    with problem.precision():
-        run = Simulation(problem, network, suggested(name), SEED)
+    run = simulated(name, _where(name))
+    with run.problem.precision():
         state = start = run.initial_state()
         for a, b in ((0, 1), (1, 8), (8, 8), (8, 30)):
             state = run.advance(state, a, b).state
@@ -219,7 +229,7 @@ def test_compiles_once_and_keeps_shapes(name: str) -> None:
 
 
 def test_stays_within_bounds(name: str) -> None:
-    network = network_for(name, "ring")
+    network = NETWORKS[_where(name)]
     bounded = copy(problem_for(name, RAGGED[: network.size]))
     start = bounded.x0
     least, most = start - 0.01, start + 0.01
@@ -275,11 +285,11 @@ def _final_gradient(problem: hb.Problem, algorithm: Algorithm, steps: int, seed:
     return _gradient(problem, result.x if isinstance(seed, int) else result.x.mean(axis=0))
 
 
-def _grows(problem: hb.Problem, network: hb.Network, algorithm: Algorithm) -> bool:
+def _grows(run: Simulation) -> bool:
     """Whether an iteration costs more the later it is."""
-    with problem.precision():
-        costs = Simulation(problem, network, algorithm, SEED).costs
-        return bool(costs.until(2)["samples"][0] > 2 * costs.until(1)["samples"][0])
+    with run.problem.precision():
+        first, both = (run.costs.until(steps)["samples"][0] for steps in (1, 2))
+        return bool(both > 2 * first)
 
 
 def _short(algorithm: Algorithm) -> Any:

@@ -12,10 +12,9 @@ import pytest
 
 from hobnob import cli
 from hobnob.errors import ConfigError
-from hobnob.experiments import hyperopt, policy
-from hobnob.experiments.reproduce import folder_name, reproduce
+from hobnob.experiments import hyperopt, policy, studydir
+from hobnob.experiments.reproduce import _asked, folder_name, reproduce
 from hobnob.experiments.study import Options
-from hobnob.report.page import Choice
 
 pandas = pytest.importorskip("pandas")
 
@@ -85,13 +84,7 @@ def test_hyperopt_measures_the_curves_of_the_figure(tmp_path: Path) -> None:
     ends = {row["run"]: str(row["end"]) for row in report.table if "evenly" in str(row["data"])}
     measured = found["dsbo-K10-T2000-even-0"]["objective"][-1]
     assert ends["DSBO, K = 10"].startswith(f"{measured:.3g}")
-    pictures = [
-        picture
-        for section in report.sections
-        for choice in section.pictures
-        if isinstance(choice, Choice)
-        for picture in choice.pictures.values()
-    ]
+    pictures = report.pictures()
     assert len({picture.name for picture in pictures}) == len(pictures) == 10
 
 
@@ -114,14 +107,15 @@ def test_folders_are_named_after_what_was_asked() -> None:
 
 
 def test_the_settings_remember_the_data_and_not_only_its_name(tmp_path: Path) -> None:
-    from hobnob.experiments.reproduce import _claim_folder
+    def begin() -> None:
+        studydir.claim(tmp_path / "out", _asked("hyperopt", Options(data=str(data))))
 
     data = tmp_path / "d.libsvm"
     data.write_text("1 1:0.5\n")
-    _claim_folder(tmp_path / "out", "hyperopt", Options(data=str(data)))
+    begin()
     kept = json.loads((tmp_path / "out" / "settings.json").read_text())
     assert kept["study"] == "hyperopt"
     assert len(kept["data"]) == 64
     data.write_text("1 1:0.6\n")
     with pytest.raises(ConfigError, match="was begun with data"):
-        _claim_folder(tmp_path / "out", "hyperopt", Options(data=str(data)))
+        begin()

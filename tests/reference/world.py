@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 from typing import Any
+from zlib import crc32
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ import numpy as np
 
 import hobnob as hb
 from hobnob import keys
+from hobnob.data import Place
 
 DIM = 4
 SEED = 7
@@ -162,20 +164,29 @@ def _draws(
 ) -> np.ndarray:
     """The rows that all agents draw in all steps: [agents, steps, *loops, (count,) batch]."""
     source = getattr(problem, level)
-
-    def draw(agent: Any, place: Any, step: Any, *loops: Any) -> Any:
-        key = keys.of_slot(keys.of_agent(SEED, agent), step, slot)
-        for i in loops:
-            key = jax.random.fold_in(key, i)
-        return source.draw(key, place, count)
-
-    lifted, depth = draw, len(of)
-    for level_of_loop in reversed(range(depth)):
-        axes = [None] * 3 + [0 if i == level_of_loop else None for i in range(depth)]
-        lifted = jax.vmap(lifted, in_axes=tuple(axes))
-    lifted = jax.vmap(lifted, in_axes=(None, None, 0) + (None,) * depth)
-    lifted = jax.vmap(lifted, in_axes=(0, source.per_agent, None) + (None,) * depth)
+    number = np.uint32(crc32(slot.encode()))  # as in hobnob.keys
     with problem.precision():
         agents, ts = jnp.arange(source.size, dtype=jnp.uint32), jnp.arange(steps)
         loops = [jnp.arange(n) for n in of]
-        return np.asarray(jax.jit(lifted)(agents, source.place(), ts, *loops))
+        draws = _drawer(source.batch_size, count, len(of))
+        return np.asarray(draws(agents, source.starts, source.lengths, number, ts, *loops))
+
+
+@cache
+def _drawer(batch_size: int | None, count: int | None, depth: int) -> Any:
+    """One program for all shards and slots: compiling it takes longer than anything it does."""
+    source = hb.Records([np.zeros((1, 1))], batch_size)
+
+    def draw(agent: Any, start: Any, length: Any, number: Any, step: Any, *loops: Any) -> Any:
+        key = keys.of_agent(SEED, agent)
+        for part in (step, number, *loops):
+            key = jax.random.fold_in(key, part)
+        return source.draw(key, Place((), start, length), count)
+
+    lifted = draw
+    for level in reversed(range(depth)):
+        axes = [None] * 5 + [0 if i == level else None for i in range(depth)]
+        lifted = jax.vmap(lifted, in_axes=tuple(axes))
+    lifted = jax.vmap(lifted, in_axes=(None, None, None, None, 0) + (None,) * depth)
+    lifted = jax.vmap(lifted, in_axes=(0, 0, 0, None, None) + (None,) * depth)
+    return jax.jit(lifted)

@@ -63,8 +63,8 @@ class SPARKLE(Algorithm):
 
     Each level may have a network of its own: `network.with_levels(y=..., z=...)`.
 
-    Departure: where the problem bounds x, (4) is followed by a projection, of which the corrections
-    do not know.
+    Departure: where the problem bounds x, (4) is followed by a projection. Exact diffusion is told
+    of it, or it would take what the projection holds back for disagreement.
 
     Args:
         alpha, beta, gamma: step sizes of x, z and y.
@@ -120,8 +120,11 @@ class SPARKLE(Algorithm):
         g_z = agent.hessian_product(x, y, xi, z) - grad_y_f  # (2)
         z, z_memory = move_z(M_z, z, z_memory, beta * g_z)  # (4)
         r = (1 - theta) * r + theta * (grad_x_f - agent.cross_product(x, y, xi, z))  # (3)
-        x, x_memory = move_x(M_x, x, x_memory, alpha * r)  # (4)
-        return State(agent.project(x), y, z, r, x_memory, y_memory, z_memory)
+        free, x_memory = move_x(M_x, x, x_memory, alpha * r)  # (4)
+        x = agent.project(free)
+        if self.x == "ed":
+            x_memory = x_memory + (x - free)
+        return State(x, y, z, r, x_memory, y_memory, z_memory)
 
 
 # --- the members: w, their memory and e = step g_w give w+ and the next memory -------------------

@@ -46,14 +46,23 @@ def stacked(each: Sequence[Found]) -> dict[str, np.ndarray]:
 class Bench:
     """What a measurement works with: `hobnob.solve`, every run of it kept in a folder."""
 
-    def __init__(self, folder: Path, tell: Callable[[float], None], solves: int = 1):
+    def __init__(
+        self,
+        folder: Path,
+        tell: Callable[[float], None],
+        solves: int = 1,
+        stopped: Callable[[], bool] = lambda: False,
+    ):
         self._folder, self._tell, self._solves = folder, tell, solves
+        self._stopped = stopped  # whether Ctrl-C came between two runs
         self._done = 0
 
     def solve(self, problem: Any, network: Any, algorithm: Any, **options: Any) -> Result:
         """As `hobnob.solve`; a run that was interrupted before goes on where it was."""
         from hobnob.solver import solve
 
+        if self._stopped():
+            raise Stopped
         steps = options.get("steps", 1000)
 
         def tell(run: Any, state: Any) -> None:
@@ -88,10 +97,12 @@ class Bench:
             return self.solve(problem, network, algorithm, **options).history
         except DivergenceError as error:
             steps, every = options["steps"], options["record_every"]
-            missing = np.arange(error.history["step"][-1] + every, steps + 1, every)
-            return {
-                name: np.append(
-                    values, missing if name == "step" else np.full(len(missing), np.inf)
-                )
-                for name, values in error.history.items()
-            }
+            missing = np.arange(error.history["step"].max() + every, steps + 1, every)
+            lost = np.full(len(missing), np.inf)
+
+            def filled(name: str, values: np.ndarray) -> np.ndarray:
+                rest = missing if name == "step" else lost
+                rest = np.broadcast_to(rest, (*values.shape[:-1], len(rest)))
+                return np.concatenate([values, rest], axis=-1)
+
+            return {name: filled(name, values) for name, values in error.history.items()}

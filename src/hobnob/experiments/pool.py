@@ -16,6 +16,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -36,13 +37,16 @@ class CellError(HobnobError):
 
 
 def measure_all(cells: Sequence[Cell], folder: Path, workers: int, tell: Tell) -> bool:
-    """Measure what is not there yet. False where Ctrl-C came first."""
+    """Measure what is not there yet, in this process if `workers` is 0. False where Ctrl-C came
+    first."""
     for cell in cells:
         if _file(folder, cell).exists():
             tell(cell, 1.0)
     todo = [cell for cell in cells if not _file(folder, cell).exists()]
     if not todo:
         return True
+    if workers == 0:
+        return _measure_here(todo, folder, tell)
     # The longest first, so that no core is left alone with one at the end.
     todo.sort(key=lambda cell: cell.work)
     crew = _Crew(folder, min(workers, len(todo)))
@@ -62,6 +66,17 @@ def read_all(cells: Sequence[Cell], folder: Path) -> dict[str, Found]:
         with np.load(_file(folder, cell), allow_pickle=False) as arrays:
             found[cell.name] = dict(arrays)
     return found
+
+
+def _measure_here(todo: Sequence[Cell], folder: Path, tell: Tell) -> bool:
+    with Interrupt() as interrupt:
+        for cell in todo:
+            try:
+                _measure(cell, folder, partial(tell, cell), lambda: interrupt.requested)
+            except Stopped:
+                return False
+            tell(cell, 1.0)
+    return True
 
 
 class _Worker(NamedTuple):
@@ -159,23 +174,27 @@ def _work(line: Connection, folder: Path, cpus: list[int]) -> None:
 
 
 def _measured(cell: Cell, folder: Path, line: Connection, stop: threading.Event) -> tuple[str, Any]:
-    def tell(part: float) -> None:
-        line.send(("part", part))
-
-    under_way = folder / "under-way" / cell.name
     try:
-        if stop.is_set():
-            raise Stopped
-        found = cell.measure(Bench(under_way, tell, cell.solves), **cell.options)
+        _measure(cell, folder, lambda part: line.send(("part", part)), stop.is_set)
     except Stopped:
         return "stopped", None
     except HobnobError as error:
         return "failed", str(error)
     except Exception:
         return "failed", "\n" + traceback.format_exc()
+    return "done", None
+
+
+def _measure(
+    cell: Cell, folder: Path, tell: Callable[[float], None], stopped: Callable[[], bool]
+) -> None:
+    """Measure a cell and keep what it found."""
+    if stopped():
+        raise Stopped
+    under_way = folder / "under-way" / cell.name
+    found = cell.measure(Bench(under_way, tell, cell.solves, stopped), **cell.options)
     _save(_file(folder, cell), found)
     shutil.rmtree(under_way, ignore_errors=True)
-    return "done", None
 
 
 def _save(path: Path, found: Found) -> None:

@@ -1,7 +1,7 @@
 """A small search for step sizes, the same for every method.
 
-Each factor of `FACTORS` scales all step sizes that a method suggests. A run has seeds of both
-kinds in one program: those that choose the factor, and those that are then measured.
+Factors scale the step sizes that a method suggests: all of them, and that of x once more. The seeds
+that choose are others than those that are then measured.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ CHOOSING = 5  # seeds that choose, before those that are measured
 Point = TypeVar("Point")
 
 
-def scaled(algorithm: Algorithm, factor: float) -> Algorithm:
-    """All constant step sizes times a factor; those that may not pass 1 stop there."""
-    changes = {}
-    for field in fields(algorithm):
-        value = getattr(algorithm, field.name)
-        allowed = field.metadata.get("range")
-        if allowed and not field.metadata.get("fixed") and not callable(value):
-            changes[field.name] = min(factor * value, allowed.most)
+def scaled(algorithm: Algorithm, factor: float, outer: float = 1.0) -> Algorithm:
+    """All constant step sizes times a factor, and alpha, which is that of x, times `outer` as well.
+    Those that may not pass 1 stop there. Without an alpha `outer` is a factor of all, too."""
+    sizes = algorithm.step_sizes()
+    if "alpha" in sizes:
+        factors = {name: factor * (outer if name == "alpha" else 1.0) for name in sizes}
+    else:
+        factors = dict.fromkeys(sizes, factor * outer)
+    most = {f.name: f.metadata["range"].most for f in fields(algorithm) if f.name in sizes}
+    changes = {name: min(factors[name] * value, most[name]) for name, value in sizes.items()}
     return replace(algorithm, **changes)
 
 

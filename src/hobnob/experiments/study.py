@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from hobnob.experiments.cell import Cell, Found
-from hobnob.report.page import Section
+from hobnob.report.page import Choice, Section
+from hobnob.report.picture import Picture
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,15 @@ class Report:
     rows: Sequence[Mapping[str, object]]
     settings: Mapping[str, object] = field(default_factory=dict)
     tone: Literal["good", "bad", "plain"] = "plain"
+
+    def pictures(self) -> list[Picture]:
+        """All of them, those that a page shows one at a time as well."""
+        return [
+            picture
+            for section in self.sections
+            for item in section.pictures
+            for picture in (item.pictures.values() if isinstance(item, Choice) else [item])
+        ]
 
 
 class Study(Protocol):

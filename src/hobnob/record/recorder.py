@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -37,13 +38,7 @@ class Recorder:
         self.rows: list[dict[str, np.ndarray]] = []
         here = run.measurable(own)
         self._elsewhere = [name for name in own if name not in here]
-
-        def measure(places: Any, state: Any) -> dict[str, Any]:
-            view = View(run.problem, places, state)
-            return _flattened({name: metrics.get(name)(view) for name in here})
-
-        across = jax.vmap(measure, in_axes=(None, 0)) if run.many_seeds else measure
-        self._measure = jax.jit(across)
+        self._measure = _compiled(run.problem, tuple(here), run.many_seeds)
 
     def record(self, step: int, state: Any, whole: Any, seconds: float) -> dict[str, np.ndarray]:
         """`whole` is the state of all agents, known where the run leads."""
@@ -95,6 +90,17 @@ class Recorder:
         if not self._run.many_seeds:
             return answers[0]
         return {name: np.array([answer[name] for answer in answers]) for name in answers[0]}
+
+
+@lru_cache(maxsize=8)
+def _compiled(problem: Any, own: tuple[str, ...], many_seeds: bool) -> Callable[..., Any]:
+    """The library's own metrics; runs on one problem share the compilation."""
+
+    def measure(places: Any, state: Any) -> dict[str, Any]:
+        view = View(problem, places, state)
+        return _flattened({name: metrics.get(name)(view) for name in own})
+
+    return jax.jit(jax.vmap(measure, in_axes=(None, 0)) if many_seeds else measure)
 
 
 def _choose(chosen: Any, problem: Any) -> tuple[list[str], dict[str, Any]]:

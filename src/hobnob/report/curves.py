@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import cycle, product
 from typing import Literal, NamedTuple
 
@@ -19,6 +19,7 @@ Array = NDArray[np.float64]
 UNITS = {"bytes": "B", "seconds": "s", "steps": "", "step": "", "samples": ""}
 BAND = (0.1, 0.9)
 HEIGHT = 2.9
+_FAINT = 0.5
 
 
 def convergence(
@@ -31,6 +32,7 @@ def convergence(
     slope: float | None = None,
     reference: tuple[float, str] | None = None,
     middle: Literal["median", "mean"] = "median",
+    muted: Collection[str] = (),
     name: str | None = None,
     title: str | None = None,
 ) -> Picture:
@@ -40,6 +42,7 @@ def convergence(
     log_y: None chooses a logarithmic axis when all values are positive and span 1.5 decades.
     slope: also draw x to this power, just above where the first curve ends.
     reference: (value, label) of a horizontal line.
+    muted: labels of curves that are only there for the others to stand out from.
     """
     if not curves:
         raise HobnobError(f"There is no curve to draw for {metric}: give at least one.")
@@ -56,8 +59,14 @@ def convergence(
         drawing = style.figure(HEIGHT)
         ax = drawing.add_subplot()
         looks = cycle(product(("-", "--", ":"), style.SERIES))
-        for (label, (x, y)), (line, colour) in zip(data.items(), looks, strict=False):
-            _draw(ax, label, x, _spread(y, middle), line, colour, log_x, log_y)
+        for label in muted:
+            x, y = data[label]
+            _draw_muted(ax, x, _spread(y, middle).middle, log_x, log_y)
+        for label in (label for label in data if label not in muted):
+            x, y = data[label]
+            _draw(ax, label, x, _spread(y, middle), *next(looks), log_x, log_y)
+        if muted:
+            ax.plot([], [], color=style.MUTED, alpha=_FAINT, linewidth=1, label="others")
         if reference is not None and np.isfinite(reference[0]) and (reference[0] > 0 or not log_y):
             style.reference_line(ax, *reference)
         ax.margins(x=0.02)
@@ -74,7 +83,7 @@ def convergence(
     return Picture(
         name=name or re.sub(r"\W+", "-", f"convergence {metric} {axis}").lower(),
         title=title or f"{metric} against {axis}",
-        caption=_caption(data, middle, log_x, log_y),
+        caption=_caption(data, middle, log_x, log_y, muted),
         csv=_csv(data, axis, metric),
         figure=drawing,
     )
@@ -126,6 +135,11 @@ def _draw(
         ax.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
 
 
+def _draw_muted(ax: Axes, x: Array, middle: Array, log_x: bool, log_y: bool) -> None:
+    x, middle = _shown(x, log_x), _shown(middle, log_y)
+    ax.plot(x, middle, color=style.MUTED, alpha=_FAINT, linewidth=1)
+
+
 def _draw_slope(ax: Axes, x: Array, middle: Array, slope: float) -> None:
     """c x^slope over the last two thirds of the first curve, without widening the axes."""
     usable = np.flatnonzero((x > 0) & np.isfinite(middle) & (middle > 0))
@@ -137,8 +151,14 @@ def _draw_slope(ax: Axes, x: Array, middle: Array, slope: float) -> None:
     style.slope_line(ax, across, line, "theory: slope", slope)
 
 
-def _caption(data: Mapping[str, tuple[Array, Array]], middle: str, log_x: bool, log_y: bool) -> str:
-    sentences = []
+def _caption(
+    data: Mapping[str, tuple[Array, Array]],
+    middle: str,
+    log_x: bool,
+    log_y: bool,
+    muted: Collection[str],
+) -> str:
+    sentences = [f"Grey: {', '.join(muted)}."] if muted else []
     seeds = sorted({len(y) for _, y in data.values() if len(y) > 1})
     if seeds:
         count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"

@@ -186,7 +186,8 @@ def _cell(value: object) -> tuple[str, bool]:
         text = style.tick(float(f"{float(value):.4g}"))
     else:
         text = str(value)
-    return escape(text), text.lstrip("−-+<>≤≥ ")[:1].isdigit() or text in ("nan", "inf", "−inf")
+    aligned = text.lstrip("−-+<>≤≥ ")[:1].isdigit() or text in ("–", "nan", "inf", "−inf")
+    return escape(text), aligned
 
 
 def _side(number: bool) -> str:

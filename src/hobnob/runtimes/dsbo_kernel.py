@@ -13,7 +13,8 @@ left of the iteration, (1) to (5), is small and is lifted from one agent, as eve
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any
 
 import jax
@@ -62,6 +63,12 @@ class DSBOKernel:
         row, column = np.nonzero(self._W)
         # Failing links change weights, and leave no agent with more neighbours than it has.
         self._shifts = sorted({int(s) for s in (column - row) % network.size})
+
+    def retuned(self, rates: Mapping[str, jax.Array]) -> DSBOKernel:
+        """The same with other step sizes."""
+        other = copy(self)
+        other._algorithm = self._algorithm.with_traced(rates)
+        return other
 
     def packed(self, state: State) -> State:
         return state._replace(v=self._upper_in_lanes(state.v))

@@ -6,7 +6,7 @@ axis. The only thing that crosses rows is `Agent.mix`: under `vmap` it becomes W
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -32,7 +32,20 @@ _FIRST = np.int32(0)  # of the type that steps have in the loop, for states that
 
 
 class Simulate:
-    """The default runtime: all agents in this process."""
+    """The default runtime: all agents in this process.
+
+    Args:
+        retunable: the compiled program is given the constant step sizes, where otherwise they are
+            part of it. Runs that differ in nothing else then share one compilation; each is a
+            little slower, and equal to rounding.
+    """
+
+    def __init__(self, retunable: bool = False):
+        self._retunable = retunable
+        self._loops: dict[Any, Any] = {}  # compiled, by what they depend on
+
+    #: This process writes, prints and measures.
+    leads: bool = True
 
     def watched(self, network: Network) -> AbstractContextManager[None]:
         """Nobody is elsewhere."""
@@ -46,7 +59,14 @@ class Simulate:
         seeds: int | Sequence[int],
         links: Links | None = None,
     ) -> Simulation:
-        return Simulation(problem.loaded(), network, algorithm, seeds, links)
+        problem = problem.loaded()
+        rates = algorithm.step_sizes() if self._retunable else {}
+        run = Simulation(problem, network, algorithm, seeds, links, rates)
+        if self._retunable and links is None:
+            rest = tuple((n, v) for n, v in vars(algorithm).items() if n not in rates)
+            count = 0 if isinstance(seeds, int) else len(seeds)
+            run.share_loop(self._loops, (problem, network, type(algorithm), rest, count))
+        return run
 
 
 class World(NamedTuple):
@@ -57,6 +77,7 @@ class World(NamedTuple):
     tables: dict[str, dict[str, jax.Array]]  # by level, and "" for those without one
     link_keys: jax.Array
     failing: dict[str, jax.Array]
+    rates: dict[str, jax.Array]  # step sizes, where they are not part of the program
 
 
 class Advance(NamedTuple):
@@ -84,6 +105,7 @@ class Simulation:
         algorithm: Algorithm,
         seeds: int | Sequence[int],
         links: Links | None = None,
+        rates: Mapping[str, float] | None = None,
     ):
         self.problem, self.network, self.algorithm = problem, network, algorithm
         self.links = links
@@ -100,10 +122,15 @@ class Simulation:
             tables,
             jax.vmap(keys.of_links)(each) if self.many_seeds else keys.of_links(each),
             failing,
+            {name: jnp.asarray(rate, problem.dtype) for name, rate in (rates or {}).items()},
         )
         self.latest: dict[str, np.ndarray] = {}
         self._kernel = self._kernel_for(each.size)
         self._advance = jax.jit(self._loop)
+
+    def share_loop(self, loops: dict[Any, Any], what: Any) -> None:
+        """Use the compiled loop of a run that differs in its step sizes and seeds alone."""
+        self._advance = loops.setdefault(what, self._advance)
 
     def initial_state(self) -> Any:
         state = jax.jit(lambda world: self._lift(world, _FIRST, Ledger(), self.algorithm.init))(
@@ -235,6 +262,8 @@ class Simulation:
     def _kernel_loop(
         self, kernel: DSBOKernel, world: World, state: Any, start: jax.Array, stop: jax.Array
     ) -> Any:
+        kernel = kernel.retuned(world.rates)
+
         def lift(step: Any, act: Callable[..., Any], *trees: Any) -> Any:
             return self._lift(world, step, Ledger(), act, *trees)
 
@@ -257,7 +286,8 @@ class Simulation:
         return step, kernel.unpacked(state), finite
 
     def _step(self, world: World, state: Any, step: Any, ledger: Ledger | None = None) -> Any:
-        return self._lift(world, step, ledger or Ledger(), self.algorithm.step, state)
+        act = self.algorithm.with_traced(world.rates).step
+        return self._lift(world, step, ledger or Ledger(), act, state)
 
     def _lift(
         self, world: World, step: Any, ledger: Ledger, act: Callable[..., Any], *state: Any

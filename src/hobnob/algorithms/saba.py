@@ -1,0 +1,129 @@
+"""SABA: SOBA with a memory of every record, whose noise goes away; one agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from hobnob.agent import Agent
+from hobnob.algorithm import Algorithm, Scale, positive
+from hobnob.schedules import Schedule
+
+
+class State(NamedTuple):
+    """The tables have a row a record: its vectors as they were when it was last drawn."""
+
+    x: jax.Array
+    y: jax.Array
+    z: jax.Array  # estimate of H^-1 grad_y f
+    outer: jax.Array  # table of (grad_x f, grad_y f)
+    inner: jax.Array  # table of (J z, grad_y g, H z)
+    outer_mean: jax.Array  # of its rows
+    inner_mean: jax.Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class SABA(Algorithm):
+    r"""SABA (Dagréou, Ablin, Vaiter and Moreau, "A Framework for Bilevel Optimization that Enables
+    Stochastic and Global Variance Reduction Algorithms", NeurIPS 2022): SOBA with the memory of
+    SAGA (Defazio, Bach and Lacoste-Julien, NeurIPS 2014) on all five quantities.
+
+    Record i gives v_i = (grad_x f, grad_y f) where it is an outer one, (J z, grad_y g, H z) where
+    it is an inner one, and M has a row for each: what v_i was when it was last computed. In every
+    iteration a batch B of outer and one of inner records is drawn, and for each of them:
+
+        (1)  v  = mean_{i in B} (v_i - M_i) + mean_i M_i
+        (2)  M+_i = v_i                                                 for i in B
+        (3)  y+ = y - gamma grad_y g
+        (4)  z+ = z - beta (H z - grad_y f)
+        (5)  x+ = x - alpha (grad_x f - J z)
+
+    with the five vectors of (1) in (3) to (5). Start: x = x0, y = y0, z = 0, M = 0, so that the
+    first time that a record is drawn it counts as in `SOBA`. (1) is right in the mean from the
+    start, and as the iterates settle, M does, and the noise goes away: constant steps find the
+    solution in spite of small batches.
+
+    A record that is drawn twice in one batch counts twice in (1), and is one row of M in (2). With
+    batch_size=None a batch is the whole shard: M has one row, and SABA is SOBA.
+
+    Departures: the source has batches of one. It writes v = -z, and has one step size for y and v.
+    Where the problem bounds x, (5) is followed by a projection.
+
+    Cost of an iteration: 2 batches; 2 gradients and 2 products of each record. Memory: n (d_x +
+    d_y) numbers for the n outer records, and n (d_x + 2 d_y) for the n inner ones. The mean of M is
+    kept up to date, so the time of an iteration grows with the batches, not with the shards.
+
+    Args:
+        alpha, beta, gamma: step sizes of x, z and y. Constant ones will do.
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("quadratic")(agents=1, noise=0.1, batch_size=2)
+        >>> saba = hb.SABA(alpha=0.01, beta=0.02, gamma=0.02)
+        >>> hb.solve(problem, hb.complete(1), saba, steps=100).status
+        'finished'
+    """
+
+    exact: ClassVar[bool] = True
+    single_agent: ClassVar[bool] = True
+    finite_sum: ClassVar[bool] = True
+
+    alpha: Schedule = positive()
+    beta: Schedule = positive()
+    gamma: Schedule = positive()
+
+    @classmethod
+    def suggest(cls, scale: Scale) -> SABA:
+        L, mu = scale
+        return cls(alpha=0.05 * mu / L, beta=0.1 / L, gamma=0.1 / L)
+
+    def init(self, agent: Agent) -> State:
+        outer = agent.zeros(agent.outer_records, agent.dim_x + agent.dim_y)
+        inner = agent.zeros(agent.inner_records, agent.dim_x + 2 * agent.dim_y)
+        z = agent.zeros(agent.dim_y)
+        return State(agent.x0, agent.y0, z, outer, inner, outer[0], inner[0])
+
+    def step(self, agent: Agent, state: State) -> State:
+        x, y, z, *_ = state
+        alpha, beta, gamma = agent.rates(self.alpha, self.beta, self.gamma)
+
+        def outer_vectors(record: jax.Array) -> jax.Array:
+            return jnp.concatenate(agent.outer_gradients(x, y, record))
+
+        def inner_vectors(record: jax.Array) -> jax.Array:
+            grad_y_g, products = agent.inner_products(x, y, record)
+            Jz, Hz = products(z)
+            return jnp.concatenate([Jz, grad_y_g, Hz])
+
+        rows, latest = agent.each_outer(outer_vectors, agent.draw_outer("zeta"))
+        v, outer, outer_mean = reduced(state.outer, state.outer_mean, rows, latest)
+        grad_x_f, grad_y_f = jnp.split(v, [agent.dim_x])
+
+        rows, latest = agent.each_inner(inner_vectors, agent.draw_inner("xi"))
+        v, inner, inner_mean = reduced(state.inner, state.inner_mean, rows, latest)
+        Jz, grad_y_g, Hz = jnp.split(v, [agent.dim_x, agent.dim_x + agent.dim_y])
+
+        return State(
+            x=agent.project(x - alpha * (grad_x_f - Jz)),  # (5)
+            y=y - gamma * grad_y_g,  # (3)
+            z=z - beta * (Hz - grad_y_f),  # (4)
+            outer=outer,
+            inner=inner,
+            outer_mean=outer_mean,
+            inner_mean=inner_mean,
+        )
+
+
+def reduced(
+    M: jax.Array, mean: jax.Array, rows: jax.Array, latest: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(1) and (2): the estimate of the mean, the new table and the new mean of its rows."""
+    change = latest - M[rows]
+    times = jnp.sum(rows[:, None] == rows, axis=1)  # that a record is in this batch
+    share = change / times[:, None]
+    # Added, not set: what is written depends on what was read, so the table need not be copied.
+    table = M.at[rows].add(share)  # (2)
+    return jnp.mean(change, axis=0) + mean, table, mean + jnp.sum(share, axis=0) / len(M)  # (1)

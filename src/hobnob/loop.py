@@ -100,7 +100,7 @@ class Loop:
             )
             x, y = means
             self.recorded_at = problem.x_layout.unravel(x, np), problem.y_layout.unravel(y, np)
-        return self.recorder.record(step, state, self._whole, seconds)
+        return self.recorder.record(step, state, seconds, self._whole)
 
     def settled(self, state: Any, step: int, seconds: float) -> str:
         """How a restored run had ended already, if it had."""

@@ -40,8 +40,11 @@ class Recorder:
         self._elsewhere = [name for name in own if name not in here]
         self._measure = _compiled(run.problem, tuple(here), run.many_seeds)
 
-    def record(self, step: int, state: Any, whole: Any, seconds: float) -> dict[str, np.ndarray]:
+    def record(
+        self, step: int, state: Any, seconds: float, whole: Any = None
+    ) -> dict[str, np.ndarray]:
         """`whole` is the state of all agents, known where the run leads."""
+        whole = state if whole is None else whole
         costs = {n: cost.mean(axis=-1) for n, cost in self._run.costs.until(step).items()}
         losses = self._run.pooled_losses(state, self._elsewhere)
 

@@ -218,6 +218,18 @@ def test_missing_files_and_folders_are_explained(config: Path) -> None:
     assert "already holds a run" in again
 
 
+def test_without_an_algorithm_one_is_chosen(config: Path) -> None:
+    text = config.read_text()
+    start = text.index("[algorithm]")
+    rest = text[start + 1 :]
+    after = rest[rest.index("\n[") :] if "\n[" in rest else ""
+    config.write_text(text[:start] + after)
+    said = hobnob("run", config.name, "--out", "chosen", "--set", "steps=40", cwd=config.parent)
+    assert "SPARKLE was chosen" in said.stdout
+    assert "SPARKLE was chosen" in (config.parent / "chosen" / "report.html").read_text()
+    assert "SPARKLE was chosen" in hobnob("show", "chosen", cwd=config.parent).stdout
+
+
 def test_data_file_is_found_beside_the_configuration(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     rows = [

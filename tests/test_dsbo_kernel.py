@@ -113,7 +113,14 @@ def margin_loss(y: Any, batch: Any) -> Any:
     return jnp.mean(jax.nn.softplus(batch["a"] @ y)) - jnp.cos(batch["a"][0] @ y)
 
 
+def two_leaves(y: Any, batch: Any) -> Any:
+    """As a pytree's leaves are seen: one only through a margin, the other all at each record."""
+    long, short = jnp.split(y, [5])
+    return jnp.cos(batch["a"][0, :5] @ long) + jnp.sum(jnp.exp(short - batch["a"][1, 5:]))
+
+
 LOSSES = {
+    "margins of two leaves": (two_leaves, True),
     "margins": (margin_loss, True),
     "margins and a penalty": (lambda y, b: margin_loss(y, b) - jnp.sum(jnp.sin(y)), True),
     "jitted": (jax.jit(lambda y, b: -margin_loss(2 * y, b) + y @ y), True),

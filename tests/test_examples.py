@@ -8,22 +8,24 @@ import subprocess
 import sys
 from pathlib import Path
 
+import matplotlib.image
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-ALL = sorted(path.name for path in EXAMPLES.glob("*.py"))
+ALL = sorted(path.name for path in EXAMPLES.glob("[!_]*.py"))
 
 
-def printed(name: str, folder: Path) -> str:
+def printed(name: str, folder: Path, *arguments: str, leaves: tuple[str, ...] = ()) -> str:
     """What a fresh process prints, in a folder of its own, with warnings as errors."""
     done = subprocess.run(
-        [sys.executable, "-W", "error::DeprecationWarning", EXAMPLES / name],
+        [sys.executable, "-W", "error::DeprecationWarning", EXAMPLES / name, *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert not list(folder.iterdir()), "an example leaves files behind"
+    left = tuple(sorted(path.name for path in folder.iterdir()))
+    assert left == leaves, "an example leaves other files behind than it says"
     return done.stdout
 
 
@@ -34,7 +36,10 @@ def number(pattern: str, text: str) -> float:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_import_does_nothing(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_does_nothing(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)  # as a script has it, for what examples share
     assert callable(runpy.run_path(str(EXAMPLES / name), run_name="imported")["main"])
     assert not capsys.readouterr().out
 
@@ -60,3 +65,69 @@ def test_policy_evaluation_falls_like_one_over_t(tmp_path: Path) -> None:
     # One over t, give or take what eight seeds and one decade of steps leave uncertain.
     assert -1.7 < number(r"slope from step 400 on: (-[\d.]+)", text) < -0.7
     assert number(r"step +4000: \|x - x\*\|\^2 = ([\d.e-]+)", text) < 1e-5
+
+
+def is_a_picture(path: Path) -> bool:
+    """A drawing with panels beside each other, not a blank one."""
+    pixels = matplotlib.image.imread(path)[..., :3]
+    shades = pixels.std(axis=(0, 1))
+    return pixels.shape[1] > 2 * pixels.shape[0] > 600 and bool((shades > 0.05).all())
+
+
+def test_wrong_labels_lose_their_weight(tmp_path: Path) -> None:
+    picture = "hyper-cleaning.png"
+    text = printed(
+        "hyper_cleaning.py",
+        tmp_path,
+        *("--small", "--steps", "400", "--methods", "D-SOBA", "--alpha", "200", "--seeds", "1"),
+        leaves=(picture,),
+    )
+    rows = re.findall(r"(\d+)% wrong: ([\d.]+) for good, ([\d.]+|nan) for wrong", text)
+    assert [int(share) for share, _, _ in rows] == [0, 10, 20, 30, 40, 50, 60, 70]
+    for _, good, wrong in rows[1:]:
+        assert float(good) > 0.6 > 0.4 > float(wrong)
+    same = number(r"all examples weigh the same: ([\d.]+)%", text)
+    found = number(r"the weights that D-SOBA found: ([\d.]+)%", text)
+    told = number(r"wrong examples left out: ([\d.]+)%", text)
+    assert found > same + 1
+    assert told > same + 1, "knowing which labels are wrong would have to help"
+    assert is_a_picture(tmp_path / picture)
+
+
+def test_features_learnt_together_help_new_tasks(tmp_path: Path) -> None:
+    picture = "hyper-representation.png"
+    text = printed(
+        "hyper_representation.py",
+        tmp_path,
+        *("--small", "--steps", "600", "--methods", "SPARKLE", "--alpha", "1", "--seeds", "2"),
+        leaves=(picture,),
+    )
+    learnt, start = (
+        number(rf"new tasks, right by examples of a class, features {which}: 1: ([\d.]+)%", text)
+        for which in ("learnt by SPARKLE", "of the start")
+    )
+    assert learnt > start + 10
+    assert number(r"SPARKLE +([\d.]+) ", text) < 20, "errors of the tasks; guessing has 67 %"
+    assert is_a_picture(tmp_path / picture)
+
+
+def test_one_weight_per_feature_and_class(tmp_path: Path) -> None:
+    picture = "many-weights.png"
+    text = printed(
+        "many_weights.py",
+        tmp_path,
+        *("--small", "--steps", "400", "--methods", "D-SOBA", "penalty"),
+        *("--alpha", "20", "--seeds", "1"),
+        leaves=(picture,),
+    )
+    assert "d_x = 650, d_y = 650" in text
+    start = number(r"the start, 0.01 for all: test loss ([\d.]+)", text)
+    tuned = number(r"weights, trained in one place: test loss ([\d.]+)", text)
+    assert tuned < start
+    rows = re.findall(r"^(D-SOBA|penalty) +([\d.]+) +([\d.]+) +[\d,]+ +[\d,]+ MB$", text, re.M)
+    assert len(rows) == 2
+    losses = {name: (float(by_samples), float(by_bytes)) for name, by_samples, by_bytes in rows}
+    # The penalty method sends twice as much in a step, so equal bytes are half of its steps.
+    assert losses["D-SOBA"][0] == losses["D-SOBA"][1]
+    assert losses["penalty"][0] < losses["penalty"][1]
+    assert is_a_picture(tmp_path / picture)

@@ -70,8 +70,8 @@ def test_every_member_finds_the_solution_in_a_box(member: str) -> None:
     problem.x0, problem.x_bounds = least + 0.5, (least, np.full(3, np.inf))
     # While step sizes fall, agents that differ tear at the bound a little.
     for rule, reached in ((float, 1e-9), (settling, 1e-2)):
-        sizes = {name: rule(0.2) for name in ("alpha", "beta", "gamma")}
-        algorithm = hb.SPARKLE(**sizes, theta=0.5, x=member)
+        size = rule(0.2)
+        algorithm = hb.SPARKLE(alpha=size, beta=size, gamma=size, theta=0.5, x=member)
         result = hb.solve(problem, hb.ring(8), algorithm, steps=3000, record_every=3000)
         assert result.history["gradient_norm"][-1] <= reached
         assert result.x[1] - least[1] <= reached

@@ -118,7 +118,7 @@ def _chosen(
         else f"Draws have no noise, so step sizes are constant, for at most {steps:,} steps.",
         f"All were divided by {slower:g}, since larger ones diverged." if slower > 1 else "",
     ]
-    tolerance = None if noisy else REACHED * known.gradient
+    tolerance = None if noisy else float(f"{REACHED * known.gradient:.1e}")
     return Choice(algorithm, steps, tolerance, " ".join(why).strip())
 
 

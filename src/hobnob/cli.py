@@ -194,7 +194,7 @@ def _compare(options: argparse.Namespace) -> int:
     from hobnob.experiments import compare as comparing
     from hobnob.experiments import studydir
 
-    settings = config.read(options.config, options.changes, required=("problem", "network"))
+    settings = config.read(options.config, options.changes)
     asked = comparing.Asked(
         options.budget, options.steps, options.seeds, options.target, options.quick
     )

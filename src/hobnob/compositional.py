@@ -12,6 +12,7 @@ import numpy as np
 from hobnob.data import Records, Simulator
 from hobnob.errors import ProblemError
 from hobnob.problem import Problem
+from hobnob.pytrees import Layout, map_numbers
 
 
 class Compositional(Problem):
@@ -78,13 +79,15 @@ class Compositional(Problem):
 
 def _zeros_like_output(mapping: Callable[[Any, Any], Any], x0: Any, data: Records) -> Any:
     """y0: zeros of the shape that h has, in the precision of x0."""
-    x0 = jax.tree.map(np.asarray, x0)
+    layout = Layout(x0)
+    flat = layout.ravel(map_numbers(np.asarray, x0))
     try:
         with jax.enable_x64(True):
-            shape = jax.eval_shape(mapping, x0, data.arrays)
+            shape = jax.eval_shape(
+                lambda x, batch: mapping(layout.unravel(x), batch), flat, data.arrays
+            )
     except Exception as error:
         raise ProblemError(
             f"mapping(x, batch) failed on a batch: {type(error).__name__}: {error}"
         ) from error
-    dtype = np.result_type(*jax.tree.leaves(x0))
-    return jax.tree.map(lambda s: np.zeros(s.shape, dtype), shape)
+    return jax.tree.map(lambda s: np.zeros(s.shape, flat.dtype), shape)

@@ -18,7 +18,8 @@
 
 Every option of a problem, a network or an algorithm is a key of its table. A network's size is the
 problem's number of agents; instead of a name it may have `edges` or a `matrix`. A table
-[network.levels.y] describes a network of its own for one level of the algorithm.
+[network.levels.y] describes a network of its own for one level of the algorithm. Without
+[algorithm] a method and its step sizes are chosen.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Job(NamedTuple):
 
     problem: Problem
     network: Network
-    algorithm: Algorithm
+    algorithm: Algorithm | None  # None: `solve` chooses
     options: dict[str, Any]
 
 
@@ -73,7 +74,7 @@ class Scene(NamedTuple):
     links: list[Failure] | None
 
 
-def read(path: Path, changes: Sequence[str] = (), required: Sequence[str] = TABLES) -> Settings:
+def read(path: Path, changes: Sequence[str] = ()) -> Settings:
     """The settings of a file, with changes such as "steps=500" applied."""
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -83,7 +84,7 @@ def read(path: Path, changes: Sequence[str] = (), required: Sequence[str] = TABL
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
     for change in changes:
         _apply(settings, change)
-    _check_keys(settings, path, required)
+    _check_keys(settings, path)
     data = settings["problem"].get("data")
     if isinstance(data, str) and (path.parent / data).is_file():
         # The run may be resumed from another folder.
@@ -96,7 +97,7 @@ def build(settings: Settings) -> Job:
     return Job(
         problem,
         network,
-        _algorithm(settings["algorithm"], problem),
+        _algorithm(settings["algorithm"], problem) if "algorithm" in settings else None,
         {name: settings[name] for name in OPTIONS if name in settings}
         | ({"links": links} if links is not None else {}),
     )
@@ -125,14 +126,14 @@ def given_algorithm(settings: Settings) -> dict[str, Any]:
     return {f"{table['name']}, {words}": lambda scale: replace(kind.suggest(scale), **own)}
 
 
-def _check_keys(settings: Settings, path: Path, required: Sequence[str]) -> None:
+def _check_keys(settings: Settings, path: Path) -> None:
     known = (*OPTIONS, *TABLES, "links")
     unknown = sorted(set(settings) - set(known))
     if unknown:
         raise ConfigError(
             f"{path}: {unknown[0]!r} is not a setting. There are: {', '.join(known)}."
         )
-    for table in (t for t in TABLES if t in required or t in settings):
+    for table in (t for t in TABLES if t != "algorithm" or t in settings):
         if not isinstance(settings.get(table), dict):
             raise ConfigError(f"{path}: the table [{table}] is missing.")
         if "name" not in settings[table] and table != "network":

@@ -128,9 +128,10 @@ class Loop:
         if self._converged(row):
             return "converged"
         self.runner.latest, ask = row, self.callback
+        whole, self._whole = self._whole, None  # not held while the next steps are computed
         if ask is None:
             return ""
-        stopped = self.runner.told(lambda: bool(ask(self.runner, self._whole)))
+        stopped = self.runner.told(lambda: bool(ask(self.runner, whole)))
         return "interrupted" if stopped else ""
 
     def _save(self, state: Any, step: int, seconds: float) -> None:

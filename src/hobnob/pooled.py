@@ -21,6 +21,7 @@ import scipy.optimize
 
 from hobnob.errors import ProblemError
 from hobnob.problem import Problem, as_tree
+from hobnob.pytrees import map_numbers
 
 DENSE = 1000  # inner variables
 _NEWTON_STEPS = 100
@@ -298,7 +299,7 @@ def _flat(problem: Problem, x: Any) -> np.ndarray:
     x = as_tree(x)
     if jax.tree.structure(x) != problem.x_layout.structure:
         raise ProblemError("x must have the structure of the problem's x0.")
-    flat = problem.x_layout.ravel(jax.tree.map(np.asarray, x)).astype(np.float64)
+    flat = problem.x_layout.ravel(map_numbers(np.asarray, x)).astype(np.float64)
     if flat.size != problem.dim_x:
         raise ProblemError(f"x has {flat.size} entries, the problem's x0 has {problem.dim_x}.")
     return flat

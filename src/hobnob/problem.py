@@ -16,7 +16,7 @@ import numpy as np
 
 from hobnob.data import Loss, Place, Records, Simulator, Source, Unread, in_precision
 from hobnob.errors import ProblemError
-from hobnob.pytrees import Layout, path_name
+from hobnob.pytrees import Layout, map_numbers, numbers, path_name
 
 
 class Problem:
@@ -25,8 +25,9 @@ class Problem:
     Args:
         outer: `f(x, y, batch) -> scalar`, the mean outer loss of a batch.
         inner: `g(x, y, batch) -> scalar`, the mean inner loss, strongly convex in y.
-        x0, y0: pytrees of arrays, where every agent starts. Their dtype is the precision that
-            everything is computed in: float64 arrays run in float64 without any global flag.
+        x0, y0: pytrees of arrays, where every agent starts; models of Flax and Equinox are such.
+            Their dtype is the precision that everything is computed in: float64 arrays run in
+            float64 without any global flag.
         outer_data, inner_data: one pytree of arrays per agent, leading axis = records; shards may
             differ in length. Or a `Records` with a batch size of its own, or a `Simulator`; or a
             function of the agent's number that reads its shard, and is only called where the
@@ -164,7 +165,7 @@ class Problem:
         other.__dict__.pop("fingerprint", None)
         other.dtype = np.dtype(dtype)
         other.x0, other.y0 = (
-            jax.tree.map(lambda a: a.astype(dtype), start) for start in (self.x0, self.y0)
+            map_numbers(lambda a: a.astype(dtype), start) for start in (self.x0, self.y0)
         )
         if self.x_bounds is not None:
             lower, upper = self.x_bounds
@@ -266,7 +267,7 @@ class Problem:
     def _check_loss(self, loss: Loss, source: Source, title: str) -> None:
         trace, example = source.traceables(loss)[0]
         try:
-            jaxpr, shape = jax.make_jaxpr(trace, return_shape=True)(self.x0, self.y0, example)
+            jaxpr, shape = self._traced(trace, example)
         except Exception as error:
             raise ProblemError(
                 f"{title}(x, y, batch) failed on a batch: {type(error).__name__}: {error}"
@@ -277,10 +278,7 @@ class Problem:
                 f"{title}(x, y, batch) must return one real number, the mean loss of the batch. It "
                 f"returned {found}. A sum over records belongs inside jnp.mean."
             )
-        leaves_x = len(jax.tree.leaves(self.x0))
-        leaves_y = len(jax.tree.leaves(self.y0))
-        y_inputs = range(leaves_x, leaves_x + leaves_y)
-        if not _depends(jaxpr.jaxpr, [i in y_inputs for i in range(len(jaxpr.in_avals))])[0]:
+        if not _depends(jaxpr.jaxpr, [i == 1 for i in range(len(jaxpr.in_avals))])[0]:
             follows = {
                 "inner": "any y would minimise it, so y*(x) is not defined",
                 "outer": "nothing that the inner problem finds would matter",
@@ -309,13 +307,17 @@ class Problem:
                 f"not stand for the whole shard. Use jnp.mean over the records."
             )
 
+    def _traced(self, loss: Loss, example: Any) -> tuple[Any, Any]:
+        """What a loss computes from flat x, flat y and a batch, and the shape of its result."""
+        flat = self.x_layout.ravel(self.x0), self.y_layout.ravel(self.y0)
+        return jax.make_jaxpr(
+            lambda x, y, batch: loss(*self._unravel(x, y), batch), return_shape=True
+        )(*flat, example)
+
     def _loss_fingerprint(self, loss: Loss, source: Source) -> str:
         """A digest of the computations themselves, and of the constants that they close over."""
         with self.precision():
-            jaxprs = [
-                jax.make_jaxpr(trace)(self.x0, self.y0, example)
-                for trace, example in source.traceables(loss)
-            ]
+            jaxprs = [self._traced(*traceable)[0] for traceable in source.traceables(loss)]
         digest = sha256()
         for jaxpr in jaxprs:
             # Addresses of Python objects, which some equations print, change between processes,
@@ -334,7 +336,7 @@ def as_tree(value: Any) -> Any:
 
 
 def _precision(tree: Any, name: str) -> np.dtype:
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+    leaves = [np.asarray(leaf) for leaf in numbers(tree)]
     if sum(leaf.size for leaf in leaves) == 0:
         raise ProblemError(f"{name} holds no numbers: there is nothing to optimise.")
     floating = [leaf.dtype for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
@@ -346,6 +348,8 @@ def _precision(tree: Any, name: str) -> np.dtype:
 
 def _start(tree: Any, name: str, dtype: np.dtype) -> Any:
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if callable(leaf):
+            continue
         array = np.asarray(leaf)
         where = f"{name}, {path_name(path)}"
         if array.dtype.kind in "OSUc":
@@ -357,7 +361,7 @@ def _start(tree: Any, name: str, dtype: np.dtype) -> Any:
                 f"{where}: {array[index]}{f' at {list(index)}' if index else ''}. Every agent "
                 f"starts there, so it must be finite."
             )
-    return jax.tree.map(lambda leaf: np.array(leaf, dtype), tree)
+    return map_numbers(lambda leaf: np.array(leaf, dtype), tree)
 
 
 def _constants(jaxpr: Any) -> Iterator[Any]:

@@ -1,7 +1,13 @@
-"""Between a user's pytree and the flat vector that an algorithm works on."""
+"""Between a user's pytree and the flat vector that an algorithm works on.
+
+A model's pytree may hold functions beside its numbers: an Equinox module has its activation as a
+leaf. Functions are no part of the vector, and come back as they were.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -18,25 +24,39 @@ class Layout:
     """
 
     def __init__(self, tree: Any):
-        leaves, self.structure = jax.tree.flatten(tree)
-        self.shapes = [np.shape(leaf) for leaf in leaves]
+        self.shapes = [np.shape(leaf) for leaf in numbers(tree)]
         self.size = sum(prod(shape) for shape in self.shapes)
+        leaves, self.structure = jax.tree.flatten(tree)
+        self._functions = {i: leaf for i, leaf in enumerate(leaves) if callable(leaf)}
 
     def ravel(self, tree: Any, xp: Any = np) -> Any:
         leaves = [
             xp.reshape(leaf, (*np.shape(leaf)[: max(np.ndim(leaf) - len(shape), 0)], -1))
-            for leaf, shape in zip(jax.tree.leaves(tree), self.shapes, strict=True)
+            for leaf, shape in zip(numbers(tree), self.shapes, strict=True)
         ]
         return xp.concatenate(leaves, axis=-1)
 
     def unravel(self, flat: Any, xp: Any = jnp) -> Any:
         lead = np.shape(flat)[:-1]
-        leaves, start = [], 0
-        for shape in self.shapes:
-            stop = start + prod(shape)
-            leaves.append(xp.reshape(flat[..., start:stop], lead + shape))
-            start = stop
+        # One split, whose derivative is one concatenation: slices would each become a whole vector.
+        ends = list(accumulate(prod(shape) for shape in self.shapes))
+        parts = xp.split(flat, ends[:-1], axis=-1)
+        leaves = [
+            xp.reshape(part, lead + shape) for part, shape in zip(parts, self.shapes, strict=True)
+        ]
+        for place, function in self._functions.items():  # in ascending order
+            leaves.insert(place, function)
         return jax.tree.unflatten(self.structure, leaves)
+
+
+def numbers(tree: Any) -> list[Any]:
+    """The leaves that are not functions."""
+    return [leaf for leaf in jax.tree.leaves(tree) if not callable(leaf)]
+
+
+def map_numbers(change: Callable[[Any], Any], tree: Any) -> Any:
+    """The same tree with every leaf changed that is not a function."""
+    return jax.tree.map(lambda leaf: leaf if callable(leaf) else change(leaf), tree)
 
 
 def path_name(path: tuple[Any, ...]) -> str:

@@ -107,6 +107,8 @@ def show(folder: Path) -> None:
     for row in result["table"]:
         table.add_row(*(str(value) for value in row.values()))
     console.print(table)
+    if result.get("choice"):
+        console.print(result["choice"])
     console.print(result["message"])
     if result["status"] == "interrupted":
         console.print(f"Go on with: hobnob resume {folder}")
@@ -135,6 +137,7 @@ def _write_result(folder: Path, job: Any, result: Result) -> None:
     content = {
         "title": facts.title,
         "status": result.status,
+        "choice": result.choice,
         "message": result.message.removesuffix(result.advice).strip(),
         "steps": result.steps,
         "table": facts.table,

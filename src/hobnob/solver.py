@@ -146,7 +146,9 @@ def solve(
             return _result(loop, state, start, status, seeds)
         shown = progress if run.leads else False
         with Interrupt() as interrupt, Progress(steps, start, shown) as bar:
-            state, step, status = loop.run(state, start, seconds, interrupt, bar)
+            # The loop alone holds the first state: kept here, it would take memory to the end.
+            first, state = [state], None
+            state, step, status = loop.run(first.pop(), start, seconds, interrupt, bar)
         return _result(loop, state, step, status, seeds)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from hobnob.errors import ProblemError
 from hobnob.pooled import Optimum, affordable, optimum
 from hobnob.problem import Problem
+from hobnob.pytrees import numbers
 from hobnob.report.bars import bytes_by_kind, weights_chart
 from hobnob.report.curves import convergence
 from hobnob.report.maps import network_map
@@ -164,9 +165,7 @@ def _map(result: Result) -> Any:
 
 def _flat_agents(result: Result) -> np.ndarray:
     """Every agent's x as a row; of the first seed, where there are several."""
-    import jax
-
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(result.agents["x"])]
+    leaves = [np.asarray(leaf) for leaf in numbers(result.agents["x"])]
     if result.history["step"].ndim == 2:
         leaves = [leaf[0] for leaf in leaves]
     return np.concatenate([leaf.reshape(result.network.size, -1) for leaf in leaves], axis=1)

@@ -26,6 +26,7 @@ _LINEAR = {
     "broadcast_in_dim",
     "transpose",
     "slice",
+    "split",
     "reduce_sum",
     "div",
     "copy",
@@ -163,14 +164,15 @@ def _evaluate(
     jaxpr: Any, consts: Any, given: Any, wanted: Any, known: dict[Any, Any] | None = None
 ) -> list[Any]:
     """The wanted variables of a jaxpr, with calls written out and the known ones as they are."""
+    known = known or {}
     values = dict(zip(jaxpr.constvars, consts, strict=True))
-    values |= dict(zip(jaxpr.invars, given, strict=True)) | (known or {})
+    values |= dict(zip(jaxpr.invars, given, strict=True)) | known
 
     def read(v: Any) -> Any:
         return values[v] if _is_variable(v) else v.val
 
     for e in jaxpr.eqns:
-        if known and all(v in known for v in e.outvars):
+        if all(v in known for v in e.outvars):
             continue
         inputs = [read(v) for v in e.invars]
         inside = e.params.get("jaxpr")
@@ -179,5 +181,5 @@ def _evaluate(
         else:
             outputs = e.primitive.bind(*inputs, **e.primitive.get_bind_params(e.params))
             outputs = outputs if e.primitive.multiple_results else [outputs]
-        values |= dict(zip(e.outvars, outputs, strict=True))
+        values |= dict(zip(e.outvars, outputs, strict=True)) | known
     return [read(v) for v in wanted]

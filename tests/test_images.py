@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,15 @@ import pytest
 import hobnob as hb
 from hobnob.problems import images
 
+zipped = partial(gzip.compress, mtime=0)  # every process must see the same bytes
+
 
 def idx(array: np.ndarray) -> bytes:
     head = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
     return head + array.astype(np.uint8).tobytes()
 
 
-def write(folder: Path, zipped: bool = True) -> dict[str, np.ndarray]:
+def write(folder: Path, as_gzip: bool = True) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     arrays = {
         "train-images-idx3-ubyte": rng.integers(0, 256, (6, 3, 4)),
@@ -26,16 +29,16 @@ def write(folder: Path, zipped: bool = True) -> dict[str, np.ndarray]:
         "t10k-labels-idx1-ubyte": np.array([7, 8]),
     }
     for name, array in arrays.items():
-        if zipped:
-            (folder / f"{name}.gz").write_bytes(gzip.compress(idx(array)))
+        if as_gzip:
+            (folder / f"{name}.gz").write_bytes(zipped(idx(array)))
         else:
             (folder / name).write_bytes(idx(array))
     return arrays
 
 
-@pytest.mark.parametrize("zipped", [True, False])
-def test_idx_files_round_trip(tmp_path: Path, zipped: bool) -> None:
-    arrays = write(tmp_path, zipped)
+@pytest.mark.parametrize("as_gzip", [True, False])
+def test_idx_files_round_trip(tmp_path: Path, as_gzip: bool) -> None:
+    arrays = write(tmp_path, as_gzip)
     found = images.load(tmp_path)
     assert found.title == tmp_path.name
     assert sorted(found.labels) == list(range(6))
@@ -74,12 +77,12 @@ def test_fashion_mnist_is_whole() -> None:
     ("name", "content", "message"),
     [
         ("train-images-idx3-ubyte.gz", b"no gzip", "cannot be read"),
-        ("train-images-idx3-ubyte.gz", gzip.compress(b""), "begins with nothing and has 0 bytes"),
-        ("train-labels-idx1-ubyte.gz", gzip.compress(b"\0\0\x0d\1"), "not an idx file of bytes"),
-        ("train-labels-idx1-ubyte.gz", gzip.compress(b"\0\0\x08\1\0\0"), "not an idx file"),
-        ("train-labels-idx1-ubyte.gz", gzip.compress(idx(np.arange(9))[:-1]), "16 bytes"),
-        ("train-labels-idx1-ubyte.gz", gzip.compress(idx(np.arange(9))), r"labels \[9\]"),
-        ("t10k-images-idx3-ubyte.gz", gzip.compress(idx(np.ones((2, 3)))), r"t10k .* \[2, 3\]"),
+        ("train-images-idx3-ubyte.gz", zipped(b""), "begins with nothing and has 0 bytes"),
+        ("train-labels-idx1-ubyte.gz", zipped(b"\0\0\x0d\1"), "not an idx file of bytes"),
+        ("train-labels-idx1-ubyte.gz", zipped(b"\0\0\x08\1\0\0"), "not an idx file"),
+        ("train-labels-idx1-ubyte.gz", zipped(idx(np.arange(9))[:-1]), "16 bytes"),
+        ("train-labels-idx1-ubyte.gz", zipped(idx(np.arange(9))), r"labels \[9\]"),
+        ("t10k-images-idx3-ubyte.gz", zipped(idx(np.ones((2, 3)))), r"t10k .* \[2, 3\]"),
     ],
 )
 def test_bad_files(tmp_path: Path, name: str, content: bytes, message: str) -> None:

@@ -72,7 +72,7 @@ class Result:
             if name in ("objective", "outer_loss", "gradient_norm", "consensus_x", "bytes")
         }
         numbers = ", ".join(f"{name} {value:.4g}" for name, value in latest.items())
-        return f"{self.choice} {self.message} {numbers}".strip()
+        return f"{self.message} {numbers}"
 
     def _repr_html_(self) -> str:
         # The one place that looks up at the report: a notebook asks the result itself.

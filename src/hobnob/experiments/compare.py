@@ -19,6 +19,7 @@ import numpy as np
 from hobnob import algorithms as registry
 from hobnob.algorithm import Algorithm, Scale
 from hobnob.errors import ConfigError, ProblemError, SettingError
+from hobnob.estimates import constants
 from hobnob.experiments import contest, studydir
 from hobnob.experiments.cell import Cell, Found
 from hobnob.experiments.comparison_page import Facts, report
@@ -26,7 +27,7 @@ from hobnob.experiments.contest import Contestant, Rules
 from hobnob.experiments.ranking import Standing, ranked, standing, target_without_optimum
 from hobnob.experiments.study import Report
 from hobnob.network import Network
-from hobnob.pooled import affordable, curvature, exact, optimum
+from hobnob.pooled import DENSE, affordable, curvature, exact, optimum
 from hobnob.problem import Problem
 from hobnob.report.picture import Picture
 
@@ -264,8 +265,12 @@ def _contestant(name: str, one: Any, scale: Scale) -> Contestant:
 
 
 def _scale(problem: Problem) -> Scale:
-    """The curvature of the inner problem at the start."""
-    smallest, largest = curvature(problem)
+    """The curvature of the inner problem at the start, estimated where its matrix is too large."""
+    if problem.dim_y <= DENSE:
+        smallest, largest = curvature(problem)
+    else:
+        known = constants(problem)
+        smallest, largest = known.smallest, known.largest
     if not smallest > 0:
         raise ProblemError(
             f"The inner problem is not strongly convex at the start: its smallest curvature is "

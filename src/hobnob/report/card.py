@@ -24,4 +24,5 @@ def card(result: Result) -> str:
         drawn = convergence(curves, "steps", column.replace("_", " "))
         colours = f":root {{ {style.variables()} }}"
         picture = f'<style>{colours}</style><div style="max-width: 40em">{drawn.svg}</div>'
-    return f"<div><p><strong>{escape(str(result))}</strong></p>{picture}</div>"
+    why = f"<p>{escape(result.choice)}</p>" if result.choice else ""
+    return f"<div><p><strong>{escape(str(result))}</strong></p>{why}{picture}</div>"

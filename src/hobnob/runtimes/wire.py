@@ -97,6 +97,7 @@ class Round(Called):
         same = len({*zip(*self._send, strict=True)}) == 1 and len(set(self._receive[0])) == 1
         self._collective = graph.Neighbor_allgather if same else graph.Neighbor_alltoallv
         self._how = (self._send[0][0], self._receive[0][0]) if same else (self._send, self._receive)
+        self._first = self._send[1][0] if same else 0  # where the rows to send begin
         self._last: tuple[int, int] = 0, 0
         self._messages: tuple[Any, Any] = [], []
 
@@ -118,7 +119,7 @@ class Round(Called):
         if self._last != (block, into):  # a loop's buffers stay where they are
             self._last, (send, receive) = (block, into), self._how
             self._messages = (
-                [_memory(block, self._reach), send, MPI.BYTE],
+                [_memory(block + self._first, self._reach - self._first), send, MPI.BYTE],
                 [_memory(into, self._incoming), receive, MPI.BYTE],
             )
         self._collective(*self._messages)

@@ -23,6 +23,7 @@ unit: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/dsbo_against_numpy.py
+	$(BIN)/python benchmarks/mpi_rounds.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -16,7 +16,7 @@ ROOT = Path(hobnob.__file__).parent
 # each other, except on top. A folder is one part, `network.py` and `networks/` are one as well.
 LAYERS = [
     {"errors", "versions", "files", "interrupt", "progress", "keys", "pytrees", "ledger"},
-    {"registry", "schedules"},
+    {"registry", "schedules", "shards"},
     {"data", "agent", "algorithm"},
     {"problem", "inverse"},
     {"pooled", "compositional"},
@@ -28,7 +28,7 @@ LAYERS = [
     {"solver"},
     {"report"},
     {"experiments"},
-    {"cli", "config", "demo", "listing", "rundir", "__main__"},
+    {"cli", "config", "demo", "launch", "listing", "rundir", "__main__"},
 ]
 TOP = len(LAYERS) - 1
 

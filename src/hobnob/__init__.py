@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from hobnob.record import metrics
     from hobnob.record.view import View
     from hobnob.result import Result
+    from hobnob.runtimes.mpi import Mpi
     from hobnob.runtimes.simulate import Simulate
     from hobnob.solver import solve
 
@@ -119,6 +120,7 @@ _HOMES = {
     "problem": ("Problem",),
     "record.view": ("View",),
     "result": ("Result",),
+    "runtimes.mpi": ("Mpi",),
     "runtimes.simulate": ("Simulate",),
     "solver": ("solve",),
 }
@@ -158,6 +160,7 @@ __all__ = [
     "FedNest",
     "FedSBO",
     "HobnobError",
+    "Mpi",
     "Network",
     "NetworkError",
     "Penalty",

@@ -43,6 +43,10 @@ class Exchange(Protocol):
         """What a server, which holds the same tree for all agents, sends to this one."""
         ...
 
+    def loop(self, count: Any, body: Callable[[Any, Any, Any], Any], start: Any) -> Any:
+        """`body(exchange, i, value)` for i = 0 .. count - 1: how to speak inside, and the value."""
+        ...
+
 
 class Agent:
     """One agent in one step. A runtime makes it; an algorithm uses it.
@@ -232,19 +236,20 @@ class Agent:
         may speak to each other inside. The agent that the body is given draws anew every time.
         """
 
-        def inside(i: Any, ledger: Ledger) -> Agent:
+        def inside(i: Any, ledger: Ledger, exchange: Exchange) -> Agent:
             agent = copy(self)
             agent._ledger, agent._loops = ledger, (*self._loops, i)
+            agent._exchange = exchange
             agent._slots = set(self._slots)
             return agent
 
         # JAX may trace a loop's body any number of times: what it costs is counted beside it.
-        counted = inside(0, self._ledger)
+        counted = inside(0, self._ledger, copy(self._exchange))
         with self._ledger.repeated(times):
             jax.eval_shape(lambda value: body(counted, 0, value), start)
         count = times(self.step) if callable(times) else times
-        end = jax.lax.fori_loop(
-            0, count, lambda i, value: body(inside(i, Ledger()), i, value), start
+        end = self._exchange.loop(
+            count, lambda exchange, i, value: body(inside(i, Ledger(), exchange), i, value), start
         )
         self._site, self._slots = counted._site, counted._slots
         return end

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hobnob.errors import HobnobError
-
-DONE, NOT_CONVERGED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+from hobnob.launch import BAD_INPUT, DONE, INTERRUPTED, NOT_CONVERGED, run_on_ranks
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,8 +28,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="hobnob",
         description="Decentralised bilevel optimisation: agents that keep their data and talk "
         "only to their neighbours solve min F(x) = mean_k f_k(x, y*(x)) together.",
-        epilog="Exit codes: 0 done, 1 not converged, 2 bad input or a run that diverged, 130 "
-        "stopped with Ctrl-C.",
+        epilog="Exit codes: 0 done, 1 not converged, 2 bad input or a run that diverged, 3 a rank "
+        "was lost, 130 stopped with Ctrl-C.",
     )
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -102,6 +101,13 @@ def _parser() -> argparse.ArgumentParser:
             dest="changes",
             help="change a setting, such as steps=500 or algorithm.gamma=0.05",
         )
+    for command in (demo, run, resume):
+        command.add_argument(
+            "--ranks",
+            type=int,
+            metavar="R",
+            help="spread the agents over so many MPI processes, which mpirun starts",
+        )
     for command in (demo, run, resume, reproduce, compare):
         command.add_argument("--quiet", action="store_true", help="no progress bar")
     for command, what in ((reproduce, "study"), (compare, "comparison")):
@@ -151,6 +157,8 @@ def _finish(
     from hobnob import rundir
 
     progress = False if options.quiet else None
+    if options.ranks is not None:
+        return run_on_ranks(options.ranks, folder, command, resume=resume, progress=progress)
     result = rundir.execute(folder, command, resume=resume, progress=progress)
     rundir.show(folder)
     if result.status == "interrupted":

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hobnob.errors import ProblemError
-from hobnob.pytrees import path_name
+from hobnob.shards import checked_batch_size, checked_shards
 
 Loss = Callable[[Any, Any, Any], jax.Array]
 
@@ -45,19 +45,39 @@ class Records:
         shards: one pytree of arrays per agent, leading axis = records.
         batch_size: how many records a batch has, drawn uniformly with replacement from the
             agent's own shard, whatever its length; None takes the whole shard, without noise.
+        label: what messages call them.
+        agents: whose shards they are, where they are not those of 0, 1, ...
     """
 
-    def __init__(self, shards: Sequence[Any], batch_size: int | None = 1, label: str = "data"):
+    def __init__(
+        self,
+        shards: Sequence[Any],
+        batch_size: int | None = 1,
+        label: str = "data",
+        agents: Sequence[int] | None = None,
+    ):
         self.label = label
-        self.batch_size = _checked_batch_size(batch_size)
-        shards = _checked_shards(shards, label)
+        self.batch_size = checked_batch_size(batch_size)
+        shards = checked_shards(shards, label, agents=agents)
         self.lengths = np.array([len(jax.tree.leaves(shard)[0]) for shard in shards], np.int32)
-        self.starts = np.concatenate([[0], np.cumsum(self.lengths)[:-1]]).astype(np.int32)
         self.arrays = jax.tree.map(lambda *leaves: np.concatenate(leaves), *shards)
 
     @property
     def size(self) -> int:
         return len(self.lengths)
+
+    @property
+    def starts(self) -> np.ndarray:
+        return np.concatenate([[0], np.cumsum(self.lengths)[:-1]]).astype(np.int32)
+
+    def hosted(self, agents: Sequence[int]) -> Records:
+        """The records of some agents alone."""
+        other, chosen = copy(self), np.asarray(agents)
+        spans = zip(self.starts[chosen].tolist(), self.lengths[chosen].tolist(), strict=True)
+        rows = np.concatenate([np.arange(at, at + length) for at, length in spans])
+        other.lengths = self.lengths[chosen]
+        other.arrays = jax.tree.map(lambda a: a[rows], self.arrays)
+        return other
 
     @property
     def noiseless(self) -> bool:
@@ -138,8 +158,15 @@ class Records:
         )
         return [(loss, example)]
 
-    def fingerprint(self) -> str:
-        return _digest([self.lengths, *jax.tree.leaves(self.arrays)], repr(self.batch_size))
+    def digests(self) -> list[str]:
+        """What tells each agent's shard from others."""
+        shards = zip(self.starts, self.lengths, strict=True)
+        leaves = jax.tree.leaves(self.arrays)
+        return [_digest([leaf[at : at + length] for leaf in leaves]) for at, length in shards]
+
+    def fingerprint(self, digests: Sequence[str] | None = None) -> str:
+        """What tells these records from others; from the digests of all agents' shards."""
+        return fingerprint(digests or self.digests(), repr(self.batch_size))
 
 
 class Simulator:
@@ -166,7 +193,7 @@ class Simulator:
         noiseless: bool = False,
         label: str = "simulator",
     ):
-        parameters = _checked_shards(parameters, label, records=False)
+        parameters = checked_shards(parameters, label, records=False)
         if noiseless and expected is None:
             raise ProblemError(
                 f"{label}: a noiseless simulator needs `expected`, the exact mean of its loss."
@@ -217,8 +244,42 @@ class Simulator:
         sampled = (lambda x, y, given: loss(x, y, self._draw(*given)), (key, first))
         return [sampled, (self.expected, first)] if self.expected else [sampled]
 
-    def fingerprint(self) -> str:
-        return _digest(jax.tree.leaves(self.arrays), repr((self._samples, self.noiseless)))
+    def hosted(self, agents: Sequence[int]) -> Simulator:
+        """The parameters of some agents alone."""
+        other, chosen = copy(self), np.asarray(agents)
+        other.size = len(chosen)
+        other.arrays = jax.tree.map(lambda a: a[chosen], self.arrays)
+        return other
+
+    def digests(self) -> list[str]:
+        leaves = jax.tree.leaves(self.arrays)
+        return [_digest([leaf[k] for leaf in leaves]) for k in range(self.size)]
+
+    def fingerprint(self, digests: Sequence[str] | None = None) -> str:
+        return fingerprint(digests or self.digests(), repr((self._samples, self.noiseless)))
+
+
+class Unread:
+    """Records that are read where they are needed: a function of the agent's number.
+
+    It can be asked for nothing before `hosted` has read the shards of the agents that live here.
+    """
+
+    def __init__(self, read: Callable[[int], Any], size: int, batch_size: int | None, label: str):
+        self.read, self.size, self.label = read, size, label
+        self.batch_size = checked_batch_size(batch_size)
+
+    def hosted(self, agents: Sequence[int]) -> Records:
+        return Records([self._read(int(k)) for k in agents], self.batch_size, self.label, agents)
+
+    def _read(self, agent: int) -> Any:
+        try:
+            return self.read(agent)
+        except Exception as error:
+            raise ProblemError(
+                f"{self.label}: the shard of agent {agent} could not be read: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
 
 Source = Records | Simulator
@@ -250,98 +311,13 @@ def in_precision(source: Source, dtype: Any) -> Source:
     return other
 
 
-def _digest(arrays: Sequence[np.ndarray], settings: str) -> str:
-    digest = sha256(settings.encode())
+def fingerprint(digests: Sequence[str], settings: str) -> str:
+    return sha256("\n".join([settings, *digests]).encode()).hexdigest()
+
+
+def _digest(arrays: Sequence[np.ndarray]) -> str:
+    digest = sha256()
     for array in arrays:
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def _checked_batch_size(batch_size: int | None) -> int | None:
-    if batch_size is None:
-        return None
-    if not isinstance(batch_size, int | np.integer) or isinstance(batch_size, bool):
-        raise ProblemError(f"batch_size must be a whole number or None, not {batch_size!r}.")
-    if batch_size < 1:
-        raise ProblemError(
-            f"batch_size = {batch_size} draws nothing. Use 1 or more, or None for the whole shard."
-        )
-    return int(batch_size)
-
-
-def _checked_shards(shards: Any, label: str, records: bool = True) -> list[Any]:
-    """The shards as NumPy pytrees, after every check that needs no loss."""
-    if isinstance(shards, dict | str) or not hasattr(shards, "__iter__"):
-        raise ProblemError(
-            f"{label} must be a list with one entry per agent, not a {type(shards).__name__}."
-        )
-    shards = [jax.tree.map(np.asarray, shard) for shard in shards]
-    if not shards:
-        raise ProblemError(f"{label} is empty: it needs one shard per agent.")
-    for agent, shard in enumerate(shards):
-        _check_like_first(shards[0], shard, agent, label, records)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(shard):
-            _check_leaf(leaf, f"{label}, agent {agent}, {path_name(path)}", records)
-        if records:
-            _check_lengths(shard, f"{label}, agent {agent}")
-    return shards
-
-
-def _check_like_first(first: Any, shard: Any, agent: int, label: str, records: bool) -> None:
-    if jax.tree.structure(shard) != jax.tree.structure(first):
-        raise ProblemError(
-            f"{label}: the shard of agent {agent} has the structure {jax.tree.structure(shard)}, "
-            f"that of agent 0 {jax.tree.structure(first)}. All agents run the same program, so "
-            f"their shards must have the same structure."
-        )
-    if not jax.tree.leaves(shard):
-        raise ProblemError(f"{label}: the shard of agent {agent} holds no arrays.")
-    skip = 1 if records else 0
-    for (path, leaf), reference in zip(
-        jax.tree_util.tree_leaves_with_path(shard), jax.tree.leaves(first), strict=True
-    ):
-        if leaf.dtype != reference.dtype:
-            raise ProblemError(
-                f"{label}: {path_name(path)} of agent {agent} is {leaf.dtype}, that of agent 0 is "
-                f"{reference.dtype}. Convert them to one dtype."
-            )
-        if leaf.shape[skip:] != reference.shape[skip:]:
-            raise ProblemError(
-                f"{label}: {path_name(path)} of agent {agent} has the shape {leaf.shape}, that of "
-                f"agent 0 {reference.shape}. "
-                + (
-                    "Only the first axis, the records, may differ."
-                    if records
-                    else "They must agree."
-                )
-            )
-
-
-def _check_leaf(leaf: np.ndarray, where: str, records: bool) -> None:
-    if leaf.dtype.kind not in "fiub" and not jnp.issubdtype(leaf.dtype, jnp.floating):
-        raise ProblemError(f"{where}: dtype {leaf.dtype} is not numeric.")
-    if records and leaf.ndim == 0:
-        raise ProblemError(f"{where} is a single number: the leading axis must be the records.")
-    if jnp.issubdtype(leaf.dtype, jnp.floating):
-        bad = ~np.isfinite(leaf)
-        if bad.any():
-            index = np.unravel_index(int(np.argmax(bad)), leaf.shape)
-            place = ", ".join(str(int(i)) for i in index)
-            raise ProblemError(
-                f"{where}: {int(bad.sum())} of {leaf.size} values are not finite, the first "
-                f"({leaf[index]}) at [{place}]. Every mean would become NaN. Remove or fill them."
-            )
-
-
-def _check_lengths(shard: Any, where: str) -> None:
-    lengths = {leaf.shape[0] for leaf in jax.tree.leaves(shard)}
-    if len(lengths) > 1:
-        raise ProblemError(
-            f"{where}: its arrays have {sorted(lengths)} records. They must have equally many."
-        )
-    if lengths == {0}:
-        raise ProblemError(
-            f"{where}: the shard is empty, so there is nothing to draw from. Give it records, or "
-            f"leave the agent out."
-        )

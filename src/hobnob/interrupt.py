@@ -1,4 +1,4 @@
-"""Ctrl-C between two chunks of steps instead of in the middle of one."""
+"""Ctrl-C, or SIGUSR1, between two chunks of steps instead of in the middle of one."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+_SIGNALS = tuple(getattr(signal, n) for n in ("SIGINT", "SIGUSR1") if hasattr(signal, n))
+
 
 class Interrupt:
-    """Within it the first Ctrl-C is remembered in `requested`; a second one ends at once."""
+    """Within it the first Ctrl-C is remembered in `requested`; a second one ends at once.
+
+    SIGUSR1 is what launchers such as mpirun and SLURM pass on to the processes of a job.
+    """
 
     def __init__(self) -> None:
         self.requested = False
-        self._previous: Any = None
+        self._previous: dict[Any, Any] = {}
         self._main = threading.current_thread() is threading.main_thread()
 
     def __enter__(self) -> Self:
         if self._main:
-            self._previous = signal.signal(signal.SIGINT, self._handle)
+            self._previous = {n: signal.signal(n, self._handle) for n in _SIGNALS}
         return self
 
     def __exit__(
@@ -28,7 +33,8 @@ class Interrupt:
         trace: TracebackType | None,
     ) -> None:
         if self._main:
-            signal.signal(signal.SIGINT, self._previous)
+            for number, handler in self._previous.items():
+                signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.requested:

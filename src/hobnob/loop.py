@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from hobnob.errors import DivergenceError, ProblemError
@@ -40,6 +38,8 @@ class Loop:
         self.tolerance, self.callback = tolerance, callback
         self.compile_seconds = 0.0
         self.recorded_at = run.problem.x0, run.problem.y0
+        self._keeps = run.told(lambda: store.keeps)
+        self._whole: Any = None  # the state that was recorded last, of all agents
 
     def run(
         self, state: Any, start: int, seconds: float, interrupt: Interrupt, bar: Progress
@@ -47,21 +47,22 @@ class Loop:
         """(state, step, status) at the end."""
         clock = time.perf_counter()
         self.runner.advance(state, start, start)  # no steps: only compiles
-        self.compile_seconds = time.perf_counter() - clock
+        self.compile_seconds = self.runner.told(lambda: time.perf_counter() - clock)
         step, chunk, status = start, 1, ""
         if self.recorder.rows:
             row = self.recorder.rows[-1]
         else:
             row = self._record(0, state, seconds)
             self._check_losses(row)
-            status = self._verdict(state, row)
+            status = self._verdict(row)
             if status:
                 self._save(state, 0, seconds)
         while not status:
-            stop = min(self._next_record(step), self.store.next_save(step), step + chunk)
+            # Everything that depends on the clock, on files or on signals is told to all.
+            stop = self.runner.told(lambda: self._next_stop(step, chunk))  # noqa: B023
             clock = time.perf_counter()
             new = self.runner.advance(state, step, stop)
-            if not (new.finite and _all_finite(new.state)):
+            if not (new.finite and self.runner.all_finite(new.state)):
                 self._diverged(state, step, new.step)
             took = max(time.perf_counter() - clock, 1e-9)
             rate = (stop - step) / took
@@ -69,14 +70,15 @@ class Loop:
             chunk = max(1, min(2 * chunk, int(rate * CHUNK_SECONDS)))
             if step == self._next_record(step - 1):
                 row = self._record(step, state, seconds)
-                status = self._verdict(state, row)
+                status = self._verdict(row)
+            stopped, due = self.runner.told(lambda: (interrupt.requested, self.store.due(step)))  # noqa: B023
             if step == self.steps:
                 status = status or self._status_at_end()
-            elif interrupt.requested:
+            elif stopped:
                 status = status or "interrupted"
             if status and row["step"] != step:
                 row = self._record(step, state, seconds)
-            if status or self.store.due(step):
+            if status or due:
                 self._save(state, step, seconds)
             bar.update(step, rate, row)
         return state, step, status
@@ -90,16 +92,21 @@ class Loop:
                 )
 
     def _record(self, step: int, state: Any, seconds: float) -> dict[str, np.ndarray]:
-        problem = self.runner.problem
-        x, y = (np.asarray(v).reshape(-1, v.shape[-1]).mean(axis=0) for v in (state.x, state.y))
-        self.recorded_at = problem.x_layout.unravel(x, np), problem.y_layout.unravel(y, np)
-        return self.recorder.record(step, state, seconds)
+        problem, self._whole = self.runner.problem, self.runner.whole(state)
+        if self._whole is not None:
+            means = (
+                np.asarray(v).reshape(-1, v.shape[-1]).mean(axis=0)
+                for v in (self._whole.x, self._whole.y)
+            )
+            x, y = means
+            self.recorded_at = problem.x_layout.unravel(x, np), problem.y_layout.unravel(y, np)
+        return self.recorder.record(step, state, seconds, self._whole)
 
     def settled(self, state: Any, step: int, seconds: float) -> str:
         """How a restored run had ended already, if it had."""
         recorded = self.recorder.rows and self.recorder.rows[-1]["step"] == step
         if step == self.steps and not recorded:
-            recorded = self.recorder.record(step, state, seconds)
+            recorded = self._record(step, state, seconds)
         if recorded and self._converged(self.recorder.rows[-1]):
             return "converged"
         return self._status_at_end() if step == self.steps else ""
@@ -113,28 +120,43 @@ class Loop:
     def _next_record(self, step: int) -> int:
         return min((step // self.record_every + 1) * self.record_every, self.steps)
 
-    def _verdict(self, state: Any, row: dict[str, np.ndarray]) -> str:
+    def _next_stop(self, step: int, chunk: int) -> int:
+        return min(self._next_record(step), self.store.next_save(step), step + chunk)
+
+    def _verdict(self, row: dict[str, np.ndarray]) -> str:
         """Whether a recorded row ends the run, and how."""
         if self._converged(row):
             return "converged"
-        self.runner.latest = row
-        stopped = self.callback is not None and self.callback(self.runner, state)
+        self.runner.latest, ask = row, self.callback
+        whole, self._whole = self._whole, None  # not held while the next steps are computed
+        if ask is None:
+            return ""
+        stopped = self.runner.told(lambda: bool(ask(self.runner, whole)))
         return "interrupted" if stopped else ""
 
     def _save(self, state: Any, step: int, seconds: float) -> None:
-        if not self.store.keeps:
+        if not self._keeps:
             return
-        arrays = {name: np.asarray(value) for name, value in state._asdict().items()}
-        history = self.recorder.history()
-        self.store.save(Checkpoint(step, seconds, self.identity, arrays, history))
+        whole = self.runner.whole(state)
+
+        def save() -> None:
+            arrays = {name: np.asarray(value) for name, value in whole._asdict().items()}
+            history = self.recorder.history()
+            self.store.save(Checkpoint(step, seconds, self.identity, arrays, history))
+
+        self.runner.told(save)
 
     def _diverged(self, state: Any, start: int, stop: int) -> None:
         """Replay the chunk step by step to find where it went wrong, and raise."""
-        step, good, new = start, state, self.runner.advance(state, start, start + 1).state
-        while _all_finite(new) and step < stop:
-            step, good = step + 1, new
-            new = self.runner.advance(good, step, step + 1).state
-        variable, agent = _first_bad(new, self.runner.many_seeds)
+        step, new = start, self.runner.advance(state, start, start + 1).state
+        while self.runner.all_finite(new) and step < stop:
+            step += 1
+            new = self.runner.advance(new, step, step + 1).state
+        whole = self.runner.whole(new)
+        self.runner.told(lambda: self._explain_divergence(whole, step))
+
+    def _explain_divergence(self, state: Any, step: int) -> None:
+        variable, agent = _first_bad(state, self.runner.many_seeds)
         raise DivergenceError(
             f"The run diverged at step {step + 1}: agent {agent}, variable {variable}. "
             f"{self._clues(step)}{self.store.how_to_recover()}",
@@ -156,15 +178,6 @@ class Loop:
             if at.largest > 0
         )
         return self.runner.algorithm.explain_divergence(step, largest) + " "
-
-
-@jax.jit
-def _finite_leaves(state: Any) -> jax.Array:
-    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state)]).all()
-
-
-def _all_finite(state: Any) -> bool:
-    return bool(_finite_leaves(state))
 
 
 def _first_bad(state: Any, many_seeds: bool) -> tuple[str, int]:

@@ -55,7 +55,7 @@ class Curvature(NamedTuple):
 
 def exact(problem: Problem, x: Any) -> Exact:
     """F(x), its gradient and y*(x) on the pooled data, in float64 whatever the problem's dtype."""
-    flat = _flat(problem, x)
+    problem, flat = problem.loaded(), _flat(problem, x)
     value, gradient, y = _solve_checked(problem, flat)
     return Exact(value, problem.x_layout.unravel(gradient, np), problem.y_layout.unravel(y, np))
 
@@ -65,6 +65,7 @@ def optimum(problem: Problem, x0: Any = None, tolerance: float = 1e-8) -> Optimu
 
     It is a local one where F is not convex; it stands beside decentralised runs as their mark.
     """
+    problem = problem.loaded()
     start = _flat(problem, problem.x0 if x0 is None else x0)
     bounds = None if problem.x_bounds is None else np.stack(problem.x_bounds, axis=1)
 
@@ -102,6 +103,7 @@ def curvature(problem: Problem, x: Any = None, y: Any = None) -> Curvature:
 
     NaN where the Hessian is not finite.
     """
+    problem = problem.loaded()
     flat_x = _flat(problem, problem.x0 if x is None else x)
     flat_y = problem.y_layout.ravel(problem.y0 if y is None else y).astype(np.float64)
     if problem.dim_y > DENSE:
@@ -119,7 +121,7 @@ def curvature(problem: Problem, x: Any = None, y: Any = None) -> Curvature:
 
 def affordable(problem: Problem) -> bool:
     """Whether exact F can be measured again and again during a run."""
-    if not problem.has_pooled_losses or problem.dim_y > 300:
+    if problem.unread or not problem.has_pooled_losses or problem.dim_y > 300:
         return False
     numbers = sum(
         leaf.size

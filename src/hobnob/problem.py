@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from functools import cached_property
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hobnob.data import Loss, Place, Records, Simulator, Source, in_precision
+from hobnob.data import Loss, Place, Records, Simulator, Source, Unread, in_precision
 from hobnob.errors import ProblemError
 from hobnob.pytrees import Layout, map_numbers, numbers, path_name
 
@@ -29,8 +29,11 @@ class Problem:
             Their dtype is the precision that everything is computed in: float64 arrays run in
             float64 without any global flag.
         outer_data, inner_data: one pytree of arrays per agent, leading axis = records; shards may
-            differ in length. Or a `Records` with a batch size of its own, or a `Simulator`.
+            differ in length. Or a `Records` with a batch size of its own, or a `Simulator`; or a
+            function of the agent's number that reads its shard, and is only called where the
+            agent lives.
         batch_size: records in a batch; None takes the agent's whole shard, so nothing is random.
+        agents: how many there are, where no list says so.
         x_bounds: `(lower, upper)`, each None, a number or shaped like x0: x is kept inside.
         solution: the minimiser x*, where it is known, so that runs can be measured against it.
         name: what reports call it.
@@ -55,6 +58,7 @@ class Problem:
         inner_data: Any,
         batch_size: int | None = 1,
         *,
+        agents: int | None = None,
         x_bounds: tuple[Any, Any] | None = None,
         solution: Any = None,
         name: str = "problem",
@@ -72,24 +76,46 @@ class Problem:
         self.x_bounds = self._checked_bounds(x_bounds)
         self.solution = solution
 
-        self.outer_data = self._source(outer_data, batch_size, "outer_data")
-        self.inner_data = self._source(inner_data, batch_size, "inner_data")
+        given = outer_data, inner_data
+        self.outer_data: Any = self._source(outer_data, batch_size, "outer_data", agents, given)
+        self.inner_data: Any = self._source(inner_data, batch_size, "inner_data", agents, given)
         if self.outer_data.size != self.inner_data.size:
             raise ProblemError(
                 f"outer_data has {self.outer_data.size} shards and inner_data has "
                 f"{self.inner_data.size}. Every agent needs one of each."
             )
-        with self.precision():
-            for loss, source, title in (
-                (outer, self.outer_data, "outer"),
-                (inner, self.inner_data, "inner"),
-            ):
-                self._check_loss(loss, source, title)
+        if not self.unread:
+            self._check_losses()
 
     @property
     def size(self) -> int:
         """How many agents hold data."""
         return self.inner_data.size
+
+    @property
+    def unread(self) -> bool:
+        """Whether shards are given as a function, and not read yet."""
+        return any(isinstance(s, Unread) for s in (self.outer_data, self.inner_data))
+
+    def hosting(self, agents: Sequence[int]) -> Problem:
+        """The same problem with the data of some agents alone, read now if it is not yet."""
+        other = copy(self)
+        for name in ("fingerprint", "_whole"):
+            other.__dict__.pop(name, None)
+        for name in ("outer_data", "inner_data"):
+            hosted = getattr(self, name).hosted(agents)
+            setattr(other, name, in_precision(hosted, self.dtype) if self.unread else hosted)
+        if self.unread:
+            other._check_losses()
+        return other
+
+    def loaded(self) -> Problem:
+        """The same problem with the data of all agents in this process."""
+        return self._whole if self.unread else self
+
+    @cached_property
+    def _whole(self) -> Problem:
+        return self.hosting(range(self.size))
 
     @property
     def dim_x(self) -> int:
@@ -127,7 +153,7 @@ class Problem:
     def has_pooled_losses(self) -> bool:
         """Whether the losses over all data can be computed: simulators may not know theirs."""
         sources = (self.outer_data, self.inner_data)
-        return all(isinstance(s, Records) or s.expected is not None for s in sources)
+        return all(getattr(s, "expected", s) is not None for s in sources)
 
     def project(self, x: Any) -> Any:
         """The nearest point of the box, for a flat x."""
@@ -173,10 +199,30 @@ class Problem:
     def _unravel(self, x: jax.Array, y: jax.Array) -> tuple[Any, Any]:
         return self.x_layout.unravel(x), self.y_layout.unravel(y)
 
-    def _source(self, data: Any, batch_size: int | None, label: str) -> Source:
+    def _source(
+        self, data: Any, batch_size: int | None, label: str, agents: int | None, given: Any
+    ) -> Source | Unread:
+        if callable(data):
+            return Unread(data, self._number_of_agents(agents, given), batch_size, label)
         if not isinstance(data, Records | Simulator):
             data = Records(data, batch_size, label)
         return in_precision(data, self.dtype)
+
+    def _number_of_agents(self, agents: int | None, given: Any) -> int:
+        if agents is None:
+            lists = [data for data in given if not callable(data)]
+            agents = getattr(lists[0], "size", None) or len(lists[0]) if lists else None
+        if not isinstance(agents, int | np.integer) or agents < 1:
+            raise ProblemError(
+                f"agents = {agents!r}: where shards are given as a function, say how many agents "
+                f"there are: Problem(..., agents=8)."
+            )
+        return int(agents)
+
+    def _check_losses(self) -> None:
+        with self.precision():
+            self._check_loss(self.outer, self.outer_data, "outer")
+            self._check_loss(self.inner, self.inner_data, "inner")
 
     def _checked_bounds(self, bounds: Any) -> tuple[np.ndarray, np.ndarray] | None:
         if bounds is None:
@@ -274,8 +320,10 @@ class Problem:
             jaxprs = [self._traced(*traceable)[0] for traceable in source.traceables(loss)]
         digest = sha256()
         for jaxpr in jaxprs:
-            # Addresses of Python objects, which some equations print, change between processes.
-            digest.update(re.sub(r"0x[0-9a-f]+", "", str(jaxpr.jaxpr)).encode())
+            # Addresses of Python objects, which some equations print, change between processes,
+            # and on a terminal there would be colours.
+            text = jaxpr.jaxpr.pretty_print(use_color=False)
+            digest.update(re.sub(r"0x[0-9a-f]+", "", text).encode())
             for constant in _constants(jaxpr):
                 digest.update(np.asarray(constant).tobytes())
         return digest.hexdigest()

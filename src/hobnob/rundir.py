@@ -47,14 +47,23 @@ def change(folder: Path, changes: list[str]) -> None:
 
 
 def execute(
-    folder: Path, command: str, *, resume: Any = False, progress: bool | None = None
+    folder: Path,
+    command: str,
+    *,
+    resume: Any = False,
+    progress: bool | None = None,
+    runtime: Any = None,
 ) -> Result:
-    """Run, or go on with, what the folder's configuration says, and write what came out."""
+    """Run, or go on with, what the folder's configuration says, and write what came out.
+
+    Of several processes the one that leads writes.
+    """
     from hobnob import config
     from hobnob.solver import solve
 
     _check_exists(folder)
-    if command:
+    leads = runtime is None or runtime.leads
+    if command and leads:
         write_whole(folder / COMMAND, command.encode())
     job = config.build(config.read(folder / CONFIG))
     try:
@@ -66,14 +75,18 @@ def execute(
             checkpoint=folder,
             resume=resume,
             progress=progress,
+            runtime=runtime,
         )
     except DivergenceError as error:
+        if not leads:
+            raise
         _write_history(folder, error.history, job.options.get("seed"))
         error.args = (f"{error} On the command line: hobnob resume {folder} --set KEY=VALUE.",)
         facts = {"title": job.problem.name, "status": "diverged", "message": str(error)}
         write_whole(folder / RESULT, json.dumps({**facts, "table": []}, indent=2).encode())
         raise
-    _write_result(folder, job, result)
+    if leads:
+        _write_result(folder, job, result)
     return result
 
 

@@ -25,6 +25,7 @@ from hobnob.record.checkpoint import Checkpoint
 from hobnob.record.recorder import Metrics, Recorder
 from hobnob.record.store import TUNABLE, Resume, Store
 from hobnob.result import Result
+from hobnob.runtimes.mpi import Mpi
 from hobnob.runtimes.simulate import Simulate
 from hobnob.schedules import all_values
 
@@ -46,7 +47,7 @@ def solve(
     resume: Resume = False,
     progress: bool | None = None,
     links: Failure | Sequence[Failure] | None = None,
-    runtime: Simulate | None = None,
+    runtime: Simulate | Mpi | None = None,
 ) -> Result:
     """Run `algorithm` on `problem` over `network`.
 
@@ -73,13 +74,20 @@ def solve(
         progress: a bar on standard error; None shows it where that is a terminal.
         links: what fails: a `Drop`, a `Cut`, a `Silent`, or several. The same seeds give the same
             failures.
-        runtime: where agents live.
+        runtime: where agents live: `Simulate()`, all in this process, or `Mpi()`, spread over the
+            ranks of an MPI job, each of which makes the same call and gets the same result.
 
     Ctrl-C ends the run after the current chunk of steps, saves it and returns what there is.
     """
     _check_kinds(problem, algorithm, tolerance, callback)
     network = network if isinstance(network, Network) else Network(network)
     if algorithm is None:
+        if problem.unread and isinstance(runtime, Mpi):
+            raise SettingError(
+                "Give an algorithm: one is chosen from all data in one place, and here the shards "
+                "are read by several ranks."
+            )
+        problem = problem.loaded()
         _check_sizes(problem, network, 1 if steps is None else steps, record_every)
         return solve_chosen(
             solve,
@@ -95,7 +103,7 @@ def solve(
             checkpoint_every=checkpoint_every,
             checkpoint_seconds=checkpoint_seconds,
             resume=resume,
-            progress=progress,
+            progress=progress if runtime is None or runtime.leads else False,
             links=links,
             runtime=runtime,
         )
@@ -103,42 +111,61 @@ def solve(
     _check_sizes(problem, network, steps, record_every)
     algorithm.check_fits(problem, network, links)
     seeds = _checked_seeds(seed)
-    with problem.precision():
+    runtime = Simulate() if runtime is None else runtime
+    with problem.precision(), runtime.watched(network):
         algorithm = algorithm.bind(network.size, steps)
-        if affordable(problem):
-            check_strong_convexity(problem)
         failures = Links(links, network, steps) if links is not None else None
-        if failures and failures.warning:
+        run = runtime.start(problem, network, algorithm, seeds, failures)
+        problem = run.problem
+        if affordable(problem):
+            run.told(lambda: check_strong_convexity(problem))
+        if failures and failures.warning and run.leads:
             warnings.warn(failures.warning, stacklevel=2)
-        run = (runtime or Simulate()).start(problem, network, algorithm, seeds, failures)
         recorder = Recorder(run, metrics)
         if tolerance is not None and "gradient_norm" not in recorder.names:
             raise SettingError(
                 "tolerance needs the metric gradient_norm, which is not measured for this problem."
             )
-        store = Store(checkpoint, checkpoint_every, checkpoint_seconds, resume)
-        saved = store.find()
+        store, saved = _opened(run, checkpoint, checkpoint_every, checkpoint_seconds, resume)
         if record_every is None:
             # A resumed run that does not say keeps the rhythm that it had.
             record_every = int(saved.identity["record_every"]) if saved else max(1, steps // 100)
         # It reads all data, so only where a checkpoint will need it.
-        identity = _identity(run, seeds, record_every, recorder, steps) if store.keeps else {}
+        keeps = run.told(lambda: store.keeps)
+        identity = _identity(run, seeds, record_every, recorder, steps) if keeps else {}
         state = run.initial_state()
         start, seconds = 0, 0.0
         if saved:
             # Schedules are compared over the steps that the saved run was to have.
             horizon = int(saved.identity["horizon"])
             then = _identity(run, seeds, record_every, recorder, horizon)
-            store.check(saved, then)
+            run.told(lambda: store.check(saved, then))
             state, start, seconds = _restore(saved, state, recorder, record_every, steps)
         loop = Loop(run, recorder, store, identity, record_every, steps, tolerance, callback)
         if saved and (status := loop.settled(state, start, seconds)):
             return _result(loop, state, start, status, seeds)
-        with Interrupt() as interrupt, Progress(steps, start, progress) as bar:
+        shown = progress if run.leads else False
+        with Interrupt() as interrupt, Progress(steps, start, shown) as bar:
             # The loop alone holds the first state: kept here, it would take memory to the end.
             first, state = [state], None
             state, step, status = loop.run(first.pop(), start, seconds, interrupt, bar)
         return _result(loop, state, step, status, seeds)
+
+
+def _opened(
+    run: Any, folder: Any, every: int | None, seconds: float | None, resume: Resume
+) -> tuple[Store, Checkpoint | None]:
+    """The folder of checkpoints, which one process alone reads and writes, and the one in it."""
+    store, found = Store(None, None, None, False), None
+
+    def open_folder() -> Checkpoint | None:
+        nonlocal store, found
+        store = Store(folder, every, seconds, resume)
+        found = store.find()
+        return found and found._replace(state={})
+
+    saved = run.told(open_folder)
+    return store, saved and saved._replace(state=run.share_of(found and found.state))
 
 
 def _check_kinds(problem: Any, algorithm: Any, tolerance: Any, callback: Any) -> None:
@@ -198,7 +225,7 @@ def _identity(
 
     algorithm = run.algorithm
     return {
-        **run.problem.fingerprint,
+        **run.fingerprint(),
         "network": run.network.fingerprint(),
         "links": str(run.links or "none fails"),
         "algorithm": type(algorithm).__name__,
@@ -231,14 +258,14 @@ def _restore(
 
 def _result(loop: Loop, state: Any, step: int, status: str, seeds: int | list[int]) -> Result:
     run, problem = loop.runner, loop.runner.problem
-    x, y = np.asarray(state.x), np.asarray(state.y)
+    x, y = run.everyone(state.x), run.everyone(state.y)
     message = {
         "finished": f"All {step} steps are done.",
         "converged": f"Converged at step {step}: |grad F| is at most {loop.tolerance}.",
         "not converged": f"Not converged: |grad F| is above {loop.tolerance} after {step} steps.",
         "interrupted": f"Stopped after {step} of {loop.steps} steps.",
     }[status]
-    advice = loop.store.how_to_go_on() if status == "interrupted" else ""
+    advice = run.told(loop.store.how_to_go_on) if status == "interrupted" else ""
     return Result(
         x=problem.x_layout.unravel(x.mean(axis=-2), np),
         y=problem.y_layout.unravel(y.mean(axis=-2), np),

@@ -88,6 +88,9 @@ class Letterbox:
             self._mail.bytes[self._k] += sum(np.asarray(leaf).nbytes for leaf in leaves)
         return tree
 
+    def loop(self, count: Any, body: Any, start: Any) -> Any:
+        return jax.lax.fori_loop(0, count, lambda i, value: body(self, i, value), start)
+
 
 def run(
     problem: hb.Problem, network: hb.Network, algorithm: hb.Algorithm, seed: int, steps: int

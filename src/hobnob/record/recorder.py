@@ -36,13 +36,24 @@ class Recorder:
                     f"Give it another name: metrics={{name: function}}."
                 )
         self.rows: list[dict[str, np.ndarray]] = []
-        self._measure = _compiled(run.problem, tuple(own), run.many_seeds)
+        here = run.measurable(own)
+        self._elsewhere = [name for name in own if name not in here]
+        self._measure = _compiled(run.problem, tuple(here), run.many_seeds)
 
-    def record(self, step: int, state: Any, seconds: float) -> dict[str, np.ndarray]:
+    def record(
+        self, step: int, state: Any, seconds: float, whole: Any = None
+    ) -> dict[str, np.ndarray]:
+        """`whole` is the state of all agents, known where the run leads."""
+        whole = state if whole is None else whole
         costs = {n: cost.mean(axis=-1) for n, cost in self._run.costs.until(step).items()}
-        measured = jax.tree.map(np.asarray, self._measure(self._run.world.places, state))
-        row = {"step": step, **costs, "seconds": seconds, **measured, **self._ask_users(state)}
-        row = {name: np.asarray(value) for name, value in row.items()}
+        losses = self._run.pooled_losses(state, self._elsewhere)
+
+        def measured() -> dict[str, np.ndarray]:
+            found = jax.tree.map(np.asarray, self._measure(self._run.places, whole))
+            row = {"step": step, **costs, "seconds": seconds, **losses, **found}
+            return {name: np.asarray(v) for name, v in (row | self._ask_users(whole)).items()}
+
+        row = self._run.told(measured)
         self.rows.append(row)
         return row
 
@@ -76,7 +87,7 @@ class Recorder:
         answers = []
         for seed in seeds:
             one = jax.tree.map(lambda leaf, seed=seed: leaf[seed], state)
-            view = View(self._run.problem, self._run.world.places, one)
+            view = View(self._run.problem, self._run.places, one)
             answer = _flattened({name: ask(view) for name, ask in self.users.items()})
             answers.append({name: _number(name, value) for name, value in answer.items()})
         if not self._run.many_seeds:

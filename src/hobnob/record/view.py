@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from hobnob.errors import SettingError
 from hobnob.pooled import Exact, solve_inner
 from hobnob.problem import Problem
 
@@ -45,11 +46,19 @@ class View:
 
     def outer_loss(self, x: jax.Array, y: jax.Array) -> jax.Array:
         """mean_k f_k over all data, for flat x and y."""
-        return self.problem.pooled_outer(x, y, self._places[0])
+        return self.problem.pooled_outer(x, y, self._all_data()[0])
 
     def inner_loss(self, x: jax.Array, y: jax.Array) -> jax.Array:
         """mean_k g_k over all data, for flat x and y."""
-        return self.problem.pooled_inner(x, y, self._places[1])
+        return self.problem.pooled_inner(x, y, self._all_data()[1])
+
+    def _all_data(self) -> Any:
+        if self._places is None:
+            raise SettingError(
+                "A metric asks for a loss over all data, which lies with several ranks. Use "
+                "outer_loss and inner_loss, or metrics of `variables`."
+            )
+        return self._places
 
     @cached_property
     def exact(self) -> Exact:

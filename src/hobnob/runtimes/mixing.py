@@ -67,22 +67,31 @@ def mixed(tables: dict[str, jax.Array], stack: jax.Array) -> jax.Array:
     )
 
 
-def failing_tables(tables: dict[str, jax.Array], W: csr_array, ends: np.ndarray) -> dict[str, Any]:
+def failing_tables(
+    tables: dict[str, jax.Array],
+    W: csr_array,
+    ends: np.ndarray,
+    numbers: np.ndarray | None = None,
+) -> dict[str, Any]:
     """What `without` needs besides: for every weight its link's number, and whether it is own.
 
     A number past the last link stands for no link at all: an agent's own weight, or padding.
+    `numbers` are the agents behind W's columns, where those of its rows come first.
     """
-    size = len(W.indptr) - 1
-    agents = np.arange(size)
+    rows = len(W.indptr) - 1
     if "table" in tables:
-        to, from_ = np.broadcast_to(agents, tables["table"].shape), np.asarray(tables["table"])
+        to = np.broadcast_to(np.arange(rows), tables["table"].shape)
+        from_ = np.asarray(tables["table"])
     elif "dense" in tables:
-        to, from_ = np.indices((size, size))
+        to, from_ = np.indices(tables["dense"].shape)
     else:
         to, from_ = np.asarray(tables["to"]), np.asarray(tables["from"])
     own = to == from_
+    numbers = np.arange(rows) if numbers is None else numbers
+    to, from_ = numbers[to], numbers[from_]
     if "table" in tables:
         own &= np.cumsum(own, axis=0) == 1  # padding names the agent again
+    size = 1 + int(max(to.max(), from_.max(), ends.max(initial=0)))
     known = ends[:, 0] * size + ends[:, 1]
     asked = np.minimum(to, from_) * size + np.maximum(to, from_)
     place = np.minimum(np.searchsorted(known, asked), max(len(known) - 1, 0))

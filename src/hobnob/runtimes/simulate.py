@@ -7,6 +7,7 @@ axis. The only thing that crosses rows is `Agent.mix`: under `vmap` it becomes W
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 
 from hobnob import keys
-from hobnob.agent import Agent
+from hobnob.agent import Agent, Exchange
 from hobnob.algorithm import Algorithm
 from hobnob.errors import SettingError
 from hobnob.ledger import ROUNDS_AT_ONCE, Costs, Ledger, link_of
@@ -43,6 +44,13 @@ class Simulate:
         self._retunable = retunable
         self._loops: dict[Any, Any] = {}  # compiled, by what they depend on
 
+    #: This process writes, prints and measures.
+    leads: bool = True
+
+    def watched(self, network: Network) -> AbstractContextManager[None]:
+        """Nobody is elsewhere."""
+        return nullcontext()
+
     def start(
         self,
         problem: Problem,
@@ -51,6 +59,7 @@ class Simulate:
         seeds: int | Sequence[int],
         links: Links | None = None,
     ) -> Simulation:
+        problem = problem.loaded()
         rates = algorithm.step_sizes() if self._retunable else {}
         run = Simulation(problem, network, algorithm, seeds, links, rates)
         if self._retunable and links is None:
@@ -80,7 +89,14 @@ class Advance(NamedTuple):
 
 
 class Simulation:
-    """One run. A state is the algorithm's NamedTuple with leading axes ([seeds,] agents)."""
+    """One run. A state is the algorithm's NamedTuple with leading axes ([seeds,] agents).
+
+    `problem` is the whole one. A runtime that hosts some of the agents only overrides what differs
+    then: `_host`, `_agents_here`, `_tables`, `_exchange`, and what asks for all of them.
+    """
+
+    #: Whether this process is the one that writes, prints and measures.
+    leads: bool = True
 
     def __init__(
         self,
@@ -94,24 +110,22 @@ class Simulation:
         self.problem, self.network, self.algorithm = problem, network, algorithm
         self.links = links
         self.many_seeds = not isinstance(seeds, int)
-        self._agents = jnp.arange(network.size, dtype=jnp.uint32)
+        self._hosted = self._host(problem)
+        self._agents = jnp.asarray(self._agents_here(), jnp.uint32)
         per_agent = jax.vmap(keys.of_agent, in_axes=(None, 0))
         per_seed = jax.vmap(per_agent, in_axes=(0, None)) if self.many_seeds else per_agent
         each = jnp.asarray(seeds, jnp.uint32)
-        tables = {
-            level: mixing_tables(W.sparse, problem.dtype)
-            for level, W in {"": network, **network.levels}.items()
-        }
+        tables, failing = self._tables()
         self.world = World(
-            problem.place(),
+            self._hosted.place(),
             per_seed(each, self._agents),
             tables,
             jax.vmap(keys.of_links)(each) if self.many_seeds else keys.of_links(each),
-            failing_tables(tables[""], network.sparse, links.ends) if links else {},
+            failing,
             {name: jnp.asarray(rate, problem.dtype) for name, rate in (rates or {}).items()},
         )
         self.latest: dict[str, np.ndarray] = {}
-        self._kernel = kernel_for(problem, network, algorithm, links, each.size)
+        self._kernel = self._kernel_for(each.size)
         self._advance = jax.jit(self._loop)
 
     def share_loop(self, loops: dict[Any, Any], what: Any) -> None:
@@ -136,6 +150,43 @@ class Simulation:
         step, state, finite = self._advance(self.world, state, np.int32(start), np.int32(stop))
         return Advance(int(step), state, bool(finite))
 
+    @property
+    def places(self) -> Any:
+        """The data of the whole network."""
+        return self.world.places
+
+    def whole(self, state: Any) -> Any:
+        """A state with all agents in it, where `leads`; all processes must ask."""
+        return state
+
+    def everyone(self, leaf: Any) -> np.ndarray:
+        """A leaf of a state with all agents in it, for all processes."""
+        return np.asarray(leaf)
+
+    def told(self, act: Callable[[], Any]) -> Any:
+        """What `act` returns, or raises, where `leads`: known to all, done once."""
+        return act()
+
+    def all_finite(self, state: Any) -> bool:
+        return bool(_finite_leaves(state))
+
+    def pooled_losses(self, state: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
+        """The losses over all data, where the one that leads does not have it."""
+        return {}
+
+    def measurable(self, names: Sequence[str]) -> list[str]:
+        """Those of the metrics that are computed from `places`."""
+        return list(names)
+
+    def share_of(self, state: dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+        """Of a whole state, which the one that leads has, what is here."""
+        assert state is not None
+        return state
+
+    def fingerprint(self) -> dict[str, str]:
+        """What makes the problem this one."""
+        return self.problem.fingerprint
+
     @cached_property
     def ledger(self) -> Ledger:
         """The entries of one step, found by tracing it."""
@@ -157,8 +208,8 @@ class Simulation:
                 link_of(level): np.asarray(self.network.at_level(level).degrees, np.int64)
                 for level in (None, *self.algorithm.levels)
             },
-            "outer draw": np.asarray(self.problem.outer_data.samples_per_draw(), np.int64),
-            "inner draw": np.asarray(self.problem.inner_data.samples_per_draw(), np.int64),
+            "outer draw": self._samples_per_draw(self._hosted.outer_data),
+            "inner draw": self._samples_per_draw(self._hosted.inner_data),
         }
         return Costs(self.ledger, units, self._live_links if self.links else None)
 
@@ -193,6 +244,10 @@ class Simulation:
             return np.asarray(found, np.int64)
 
         return live
+
+    def _samples_per_draw(self, source: Any) -> np.ndarray:
+        """Of all agents."""
+        return np.asarray(source.samples_per_draw(), np.int64)
 
     def compilations(self) -> int:
         """How often the loop was compiled: once, if shapes and dtypes are stable."""
@@ -240,14 +295,36 @@ class Simulation:
         """`act(agent, *state)` for every agent of every seed."""
 
         def one(index: Any, places: Any, key: jax.Array, link_key: Any, *state: Any) -> Any:
-            exchange = _Exchange(index, world, self.links, link_key, step)
-            return act(Agent(self.problem, places, key, step, exchange, ledger), *state)
+            exchange = self._exchange(index, world, link_key, step)
+            return act(Agent(self._hosted, places, key, step, exchange, ledger), *state)
 
-        places = (self.problem.outer_data.per_agent, self.problem.inner_data.per_agent)
+        places = (self._hosted.outer_data.per_agent, self._hosted.inner_data.per_agent)
         lifted = jax.vmap(one, in_axes=(0, places, 0, None, *(0 for _ in state)))
         if self.many_seeds:
             lifted = jax.vmap(lifted, in_axes=(None, None, 0, 0, *(0 for _ in state)))
         return lifted(self._agents, world.places, world.keys, world.link_keys, *state)
+
+    def _host(self, problem: Problem) -> Problem:
+        return problem
+
+    def _agents_here(self) -> np.ndarray:
+        return np.arange(self.network.size)
+
+    def _tables(self) -> tuple[dict[str, dict[str, jax.Array]], dict[str, jax.Array]]:
+        network, dtype = self.network, self.problem.dtype
+        tables = {
+            level: mixing_tables(W.sparse, dtype)
+            for level, W in {"": network, **network.levels}.items()
+        }
+        if self.links is None:
+            return tables, {}
+        return tables, failing_tables(tables[""], network.sparse, self.links.ends)
+
+    def _kernel_for(self, seeds: int) -> DSBOKernel | None:
+        return kernel_for(self.problem, self.network, self.algorithm, self.links, seeds)
+
+    def _exchange(self, index: Any, world: World, link_key: jax.Array, step: Any) -> Exchange:
+        return _Exchange(index, world, self.links, link_key, step)
 
 
 class _Exchange(NamedTuple):
@@ -271,6 +348,9 @@ class _Exchange(NamedTuple):
 
     def from_server(self, tree: Any) -> Any:
         return tree
+
+    def loop(self, count: Any, body: Callable[[Any, Any, Any], Any], start: Any) -> Any:
+        return jax.lax.fori_loop(0, count, lambda i, value: body(self, i, value), start)
 
 
 @custom_vmap
@@ -303,6 +383,11 @@ def _while(stop: Any, advance: Callable[[Any, Any], Any], carry: Any) -> Any:
         return step + 1, state, jnp.isfinite(state.x).all() & jnp.isfinite(state.y).all()
 
     return jax.lax.while_loop(lambda carry: (carry[0] < stop) & carry[2], body, carry)
+
+
+@jax.jit
+def _finite_leaves(state: Any) -> jax.Array:
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state)]).all()
 
 
 def _kind(leaf: Any) -> str:

@@ -1,0 +1,182 @@
+"""Rounds a second through hb.Mpi beside the same exchange in bare mpi4py, and weak scaling.
+
+    python benchmarks/mpi_rounds.py              # both tables, a few minutes
+    python benchmarks/mpi_rounds.py --quick      # fewer rounds
+
+A round is one `agent.mix` of every agent: on a ring of five ranks with an agent each, everyone
+sends its vector to two neighbours and adds up three. The bare round does the same with
+`Neighbor_allgather` and NumPy; "exchange" is the collective alone. The three are measured in turn,
+in the same processes, many times over; what counts is the best of each, since whatever else a
+machine does can only slow them down.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import hobnob as hb
+
+SIZES = {"112 B": 14, "313 kB": 39_125, "8 MB": 1_000_000}  # numbers in float64
+ROUNDS = {"112 B": 2000, "313 kB": 200, "8 MB": 6}  # a turn, per `seconds`
+GOALS = {"112 B": 0.5, "313 kB": 0.7, "8 MB": 0.9}
+RANKS, TURNS = 5, 25
+
+
+class State(NamedTuple):
+    x: jax.Array
+    y: jax.Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gossip(hb.Algorithm):
+    """x+ = W x, and nothing else."""
+
+    exact: ClassVar[bool] = False
+
+    def init(self, agent: hb.Agent) -> State:
+        return State(agent.x0, agent.y0)
+
+    def step(self, agent: hb.Agent, state: State) -> State:
+        return State(agent.mix(state.x), state.y)
+
+
+def problem_of(agents: int, numbers: int) -> hb.Problem:
+    def loss(x: Any, y: Any, batch: Any) -> Any:
+        return jnp.mean((y - batch) ** 2) + 0 * x[0]
+
+    shards = [np.ones(1)] * agents
+    return hb.Problem(loss, loss, np.ones(numbers), np.ones(()), shards, shards)
+
+
+def timed(comm: Any, act: Callable[[int], Any], rounds: int) -> float:
+    """Rounds a second."""
+    comm.Barrier()
+    clock = time.perf_counter()
+    act(rounds)
+    comm.Barrier()
+    return rounds / (time.perf_counter() - clock)
+
+
+def bare(comm: Any, numbers: int) -> tuple[Callable[[int], None], Callable[[int], None]]:
+    neighbours = sorted({(comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size})
+    graph = comm.Create_dist_graph_adjacent(neighbours, neighbours)
+    x, total, term = np.ones(numbers), np.empty(numbers), np.empty(numbers)
+    heard = np.empty((len(neighbours), numbers))
+
+    def exchange(rounds: int) -> None:
+        for _ in range(rounds):
+            graph.Neighbor_allgather(x, heard)
+
+    def mix(rounds: int) -> None:
+        nonlocal x, total
+        for _ in range(rounds):
+            graph.Neighbor_allgather(x, heard)
+            np.multiply(x, 1 / 3, out=total)
+            for row in heard:
+                np.multiply(row, 1 / 3, out=term)
+                np.add(total, term, out=total)
+            x, total = total, x
+
+    return exchange, mix
+
+
+def rounds_table(out: Path, seconds: float) -> None:
+    from mpi4py import MPI
+
+    comm, found = MPI.COMM_WORLD, {}
+    for size, numbers in SIZES.items():
+        runtime, network = hb.Mpi(), hb.ring(comm.size)
+        problem = problem_of(comm.size, numbers)
+        with problem.precision(), runtime.watched(network):
+            run = runtime.start(problem, network, Gossip(), 0)
+            state = run.initial_state()
+
+            def through(rounds: int, run: Any = run, state: Any = state) -> None:
+                run.advance(state, 0, rounds)
+
+            exchange, mix = bare(comm, numbers)
+            acts = {"hobnob": through, "bare round": mix, "exchange": exchange}
+            for act in acts.values():
+                act(3)
+            rounds = max(3, int(seconds * ROUNDS[size]))
+            turns = [{n: timed(comm, act, rounds) for n, act in acts.items()} for _ in range(TURNS)]
+            found[size] = {n: max(turn[n] for turn in turns) for n in acts}
+    if comm.rank == 0:
+        out.write_text(json.dumps(found))
+
+
+def scaling(out: Path, seconds: float) -> None:
+    """DSBO with four agents a rank: steps a second."""
+    from mpi4py import MPI
+
+    comm, agents = MPI.COMM_WORLD, 4 * MPI.COMM_WORLD.size
+    problem = hb.problems.get("quadratic")(agents=agents, records=50, noise=0.1, batch_size=4)
+    dsbo = hb.DSBO.suggest(hb.Scale(12.0, 1.0))
+    network, runtime = hb.ring(agents), hb.Mpi()
+    with problem.precision(), runtime.watched(network):
+        run = runtime.start(problem, network, dsbo.bind(agents, 1000), 0)
+        state = run.initial_state()
+        run.advance(state, 0, 3)
+        steps = max(20, int(200 * seconds))
+        rates = [timed(comm, lambda n: run.advance(state, 0, n), steps) for _ in range(TURNS)]
+    if comm.rank == 0:
+        out.write_text(json.dumps({"agents": agents, "steps/s": max(rates)}))
+
+
+def launched(ranks: int, what: str, seconds: float) -> dict[str, Any]:
+    out = Path(f".mpi_rounds.{os.getpid()}.json")
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    root["OMPI_MCA_mpi_yield_when_idle"] = "1"  # as `hobnob run --ranks` has it
+    mpirun = [str(Path(sys.executable).parent / "mpirun"), "-n", str(ranks), "--oversubscribe"]
+    worker = [sys.executable, __file__, "--worker", what, "--out", str(out)]
+    try:
+        subprocess.run(
+            [*mpirun, *worker, "--seconds", str(seconds)], env={**os.environ, **root}, check=True
+        )
+        return json.loads(out.read_text())
+    finally:
+        out.unlink(missing_ok=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--worker", choices=("rounds", "scaling"), help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    seconds = options.seconds or (0.1 if options.quick else 0.5)
+    if options.worker:
+        {"rounds": rounds_table, "scaling": scaling}[options.worker](options.out, seconds)
+        return
+    print(f"{RANKS} ranks on a ring, rounds a second, {os.cpu_count()} cores")
+    print("message   hb.Mpi  bare round  exchange alone  of bare round  of exchange   goal")
+    for size, row in launched(RANKS, "rounds", seconds).items():
+        print(
+            f"{size:8}{row['hobnob']:8.0f}{row['bare round']:12.0f}{row['exchange']:16.0f}"
+            f"{row['hobnob'] / row['bare round']:15.2f}"
+            f"{row['hobnob'] / row['exchange']:13.2f}{GOALS[size]:7.1f}"
+        )
+    print("\nweak scaling: DSBO, four agents a rank, ring")
+    print("ranks  agents  steps/s  agent steps/s")
+    for ranks in (1, 2, 4):
+        row = launched(ranks, "scaling", seconds)
+        rate = row["steps/s"]
+        print(f"{ranks:5}{row['agents']:8}{rate:9.0f}{rate * row['agents']:15.0f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -122,7 +122,8 @@ def test_equals_agents_that_are_really_apart(name: str) -> None:
     for variable, value in expected.items():
         assert np.isfinite(value).all(), f"{variable}: an agent used records that are not its own"
         np.testing.assert_allclose(found[variable], value, rtol=0, atol=1e-12)
-    counted = run.costs.until(steps)
+    with run.problem.precision():
+        counted = run.costs.until(steps)
     np.testing.assert_array_equal(counted["messages"], mail.messages)
     np.testing.assert_array_equal(counted["bytes"], mail.bytes)
 

@@ -33,7 +33,7 @@ def chosen() -> dict[int, list[Case]]:
     for i, name in enumerate(many):
         links = "failing" if i % 2 and not hb.algorithms.get(name).server else "good"
         steps = {1.0: 1000, 10.0: 200}.get(rounds(name), 60)
-        cases[4 if i % 3 == 1 else 2].append(
+        cases[4 if i % 8 == 1 else 2].append(
             Case(name, networks[i % 3], links, batches[i % 4], steps)
         )
     cases[2].append(Case("sparkle", "levels", "good", "2", 1000))

@@ -19,7 +19,7 @@ from hobnob.links import Links
 from hobnob.network import Network
 from hobnob.runtimes.foreign import call
 from hobnob.runtimes.mixing import failing_tables, mixed, mixing_tables, without
-from hobnob.runtimes.wire import Round, Wire
+from hobnob.runtimes.wire import Round, Wire, together
 
 _MOST_UNROLLED = 64  # terms of all sums here: beyond, rows are gathered from one stack
 TOKEN = jax.ShapeDtypeStruct((), np.int32)
@@ -44,6 +44,7 @@ class Halo:
         self._wire, self._links = wire, links
         rank, here, home = wire.rank, parts[wire.rank], _homes(parts)
         pairs = _crossing(network, home)
+        self._alike = _alike(pairs, home, parts)
         outgoing = pairs[home[pairs[:, 0]] == rank]
         incoming = pairs[pairs[:, 1] == rank]
         self.outgoing = outgoing[np.lexsort((outgoing[:, 0], outgoing[:, 1]))]
@@ -148,6 +149,7 @@ class Halo:
             self._from,
             seeds,
             row_bytes,
+            self._alike,
             (self._out_links, self._in_links) if self._links is not None else None,
         )
 
@@ -165,6 +167,23 @@ def _crossing(network: Network, home: np.ndarray) -> np.ndarray:
     heard_on = home[network.sparse.indices]
     cross = home[rows] != heard_on
     return np.unique(np.stack([rows[cross], heard_on[cross]], axis=1), axis=0)
+
+
+def _alike(pairs: np.ndarray, home: np.ndarray, parts: list[np.ndarray]) -> bool:
+    """Whether on every rank all neighbours get the same rows, and send equally many.
+
+    Then the simplest collective does. All ranks must take the same one, so all look at all.
+    """
+    for rank, here in enumerate(parts):
+        out, into = pairs[home[pairs[:, 0]] == rank], pairs[pairs[:, 1] == rank]
+        sent = {tuple(out[out[:, 1] == other, 0].tolist()) for other in np.unique(out[:, 1])}
+        heard = np.unique(home[into[:, 0]], return_counts=True)[1]
+        if len(sent) > 1 or len(set(heard.tolist())) > 1:
+            return False
+        rows = [np.searchsorted(here, list(agents)) for agents in sent]
+        if len(np.unique(out[:, 1])) > 1 and not all(together(row) for row in rows):
+            return False
+    return True
 
 
 def _rows_of(W: Any, here: np.ndarray, numbers: np.ndarray) -> csr_array:

@@ -58,6 +58,7 @@ class Wire:
 class Round(Called):
     """One exchange with the neighbouring ranks, of rows with so many bytes for each seed.
 
+    `alike`: on every rank the same rows go to all neighbours, and equally many come from each.
     Where links fail, `links` has for every row that goes out or comes in the links that it serves:
     a row none of whose links is up is not sent.
     """
@@ -72,6 +73,7 @@ class Round(Called):
         from_: np.ndarray,
         seeds: int,
         row_bytes: int,
+        alike: bool,
         links: tuple[np.ndarray, np.ndarray] | None,
     ):
         super().__init__()
@@ -80,7 +82,7 @@ class Round(Called):
         self._rows, self._to, self._from, self._neighbours = rows, to, from_, neighbours
         sent = [rows[to == rank] for rank in neighbours]
         # Rows that lie together are sent from where they are.
-        self.gathered = links is None and not all(_together(part) for part in sent)
+        self.gathered = links is None and not all(together(part) for part in sent)
         size = seeds * row_bytes
         counts = np.array([len(part) for part in sent])
         first = np.array([part[0] for part in sent])
@@ -93,11 +95,11 @@ class Round(Called):
         )
         self._reach = max(n + at for n, at in zip(*self._send, strict=True))
         self._total, self._incoming = int(sum(self._send[0])), int(sum(self._receive[0]))
-        # The same to all, and as much from each: the simplest collective does.
-        same = len({*zip(*self._send, strict=True)}) == 1 and len(set(self._receive[0])) == 1
-        self._collective = graph.Neighbor_allgather if same else graph.Neighbor_alltoallv
-        self._how = (self._send[0][0], self._receive[0][0]) if same else (self._send, self._receive)
-        self._first = self._send[1][0] if same else 0  # where the rows to send begin
+        self._collective = graph.Neighbor_allgather if alike else graph.Neighbor_alltoallv
+        self._how = (
+            (self._send[0][0], self._receive[0][0]) if alike else (self._send, self._receive)
+        )
+        self._first = self._send[1][0] if alike else 0  # where the rows to send begin
         self._last: tuple[int, int] = 0, 0
         self._messages: tuple[Any, Any] = [], []
 
@@ -166,7 +168,7 @@ class Reduction(Called):
         self._wire.count(1, self._bytes)
 
 
-def _together(rows: np.ndarray) -> bool:
+def together(rows: np.ndarray) -> bool:
     return bool((np.diff(rows) == 1).all())
 
 

@@ -565,8 +565,10 @@ def test_constants_that_contradict_each_other() -> None:
 
 
 def test_no_steps_at_all() -> None:
-    with refused(hb.SettingError, "steps = None must be a whole number"):
-        solve(dsbo(), steps=None)
+    """Also where the algorithm is chosen, and the steps with it."""
+    for algorithm in (dsbo(), None):
+        with refused(hb.SettingError, "steps = 0 must be a whole number"):
+            solve(algorithm, steps=0)
 
 
 def test_half_precision() -> None:

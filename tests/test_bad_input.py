@@ -568,7 +568,7 @@ def test_no_steps_at_all() -> None:
     """Also where the algorithm is chosen, and the steps with it."""
     for algorithm in (dsbo(), None):
         with refused(hb.SettingError, "steps = 0 must be a whole number"):
-            solve(algorithm, steps=0)
+            hb.solve(problem(), hb.ring(AGENTS), algorithm, steps=0)
 
 
 def test_half_precision() -> None:

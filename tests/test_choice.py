@@ -155,3 +155,20 @@ def test_an_inner_problem_without_a_solution_is_refused() -> None:
     )
     with pytest.raises(hb.ProblemError, match="Is it strongly convex in y"):
         hb.solve(problem, hb.complete(2))
+
+
+def test_shards_that_are_not_read_yet_are_read() -> None:
+    def shard(agent: int) -> np.ndarray:
+        return np.arange(6.0).reshape(3, 2) + agent
+
+    problem = hb.Problem(
+        lambda x, y, batch: jnp.mean((y - batch) ** 2),
+        lambda x, y, batch: jnp.mean((y - x - batch) ** 2),
+        np.ones(2),
+        np.ones(2),
+        shard,
+        shard,
+        batch_size=None,
+        agents=3,
+    )
+    assert hb.choose(problem, hb.ring(3)).steps >= 1000

@@ -38,20 +38,17 @@ class Choice(NamedTuple):
     why: str
 
 
-def choose(
-    problem: Problem, network: Any, steps: int | None = None, *, slower: float = 1
-) -> Choice:
+def choose(problem: Problem, network: Any, steps: int | None = None) -> Choice:
     """SPARKLE, with step sizes from the problem's curvatures, its noise and the network.
 
         gamma = beta = 1 / (2 L (1 + noise))                 L the largest curvature of a batch
         alpha = min(1 / (L_F (1 + 5 noise)), gamma / lag)    so that y and z keep up with x
 
     `hobnob.estimates` says what L_F, lag and noise are. The slowest of x, y and the network's
-    agreement sets how many steps there are, where the caller does not. All step sizes are divided
-    by `slower`: the curvatures are those of the starting point, and elsewhere they may be larger.
+    agreement sets how many steps there are, where the caller does not.
     """
     network = network if isinstance(network, Network) else Network(network)
-    return _chosen(constants(problem), problem, network, steps, slower)
+    return _chosen(constants(problem), problem, network, steps)
 
 
 def solve_chosen(
@@ -62,7 +59,10 @@ def solve_chosen(
     tolerance: float | None,
     **options: Any,
 ) -> Result:
-    """`solve` with what `choose` says; where that diverges, again with smaller step sizes."""
+    """`solve` with what `choose` says; where that diverges, again with smaller step sizes.
+
+    The curvatures are those of the starting point, and elsewhere they may be larger.
+    """
     known, failed = constants(problem), None
     for slower in SLOWER:
         choice = _chosen(known, problem, network, steps, slower)
@@ -87,7 +87,7 @@ def solve_chosen(
 
 
 def _chosen(
-    known: Constants, problem: Problem, network: Network, steps: int | None, slower: float
+    known: Constants, problem: Problem, network: Network, steps: int | None, slower: float = 1
 ) -> Choice:
     gamma = 0.5 / (known.largest * (1 + known.noise))
     alone = 1 / (known.outer_largest * (1 + 5 * known.noise)) if known.outer_largest else gamma

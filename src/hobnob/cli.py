@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hobnob.errors import HobnobError
-from hobnob.launch import BAD_INPUT, DONE, INTERRUPTED, NOT_CONVERGED, run_on_ranks
+from hobnob.launch import BAD_INPUT, DONE, INTERRUPTED, NOT_CONVERGED, exit_code, run_on_ranks
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -161,9 +161,7 @@ def _finish(
         return run_on_ranks(options.ranks, folder, command, resume=resume, progress=progress)
     result = rundir.execute(folder, command, resume=resume, progress=progress)
     rundir.show(folder)
-    if result.status == "interrupted":
-        return INTERRUPTED
-    return DONE if result.success else NOT_CONVERGED
+    return exit_code(result)
 
 
 def _reproduce(options: argparse.Namespace) -> int:

@@ -51,9 +51,11 @@ class Constants(NamedTuple):
 
 def constants(problem: Problem) -> Constants:
     """Estimate them. It takes some hundred products with Hessians over all data."""
+    problem = problem.loaded()
     with problem.precision():
         losses = _Losses(problem)
-        x, y0 = (jnp.asarray(layout.ravel(start)) for layout, start in _starts(problem))
+        x = jnp.asarray(problem.x_layout.ravel(problem.x0))
+        y0 = jnp.asarray(problem.y_layout.ravel(problem.y0))
         y, z = jax.jit(losses.solutions)(losses.world, x, y0)
         if not (jnp.isfinite(y).all() and jnp.isfinite(z).all()):
             raise ProblemError(
@@ -87,7 +89,6 @@ class _Losses:
         self.problem = problem
         places, agents = problem.place(), jnp.arange(problem.size, dtype=jnp.uint32)
         sources = problem.outer_data, problem.inner_data
-        per_agent = [source.per_agent for source in sources]
 
         def draws(k: Any, places: Any) -> Any:
             key = keys.of_agent(0, k)
@@ -96,7 +97,7 @@ class _Losses:
                 for source, place, slot in zip(sources, places, ("zeta", "xi"), strict=True)
             )
 
-        self._per_agent = tuple(per_agent)
+        self._per_agent = tuple(source.per_agent for source in sources)
         self.world = _World(places, jax.vmap(draws, in_axes=(0, self._per_agent))(agents, places))
         numbers = sum(a.size for a in jax.tree.leaves([places[0].arrays, places[1].arrays]))
         self._pooled = problem.has_pooled_losses and numbers <= _MOST_NUMBERS
@@ -208,10 +209,6 @@ def _system(outer: MeanLoss, inner: MeanLoss, x: Vector, y: Vector, z: Vector) -
     Jz, Hz = pull(z)
     grad_x_f, grad_y_f = jax.grad(outer, argnums=(0, 1))(x, y)
     return grad_y_g, Hz - grad_y_f, grad_x_f - Jz
-
-
-def _starts(problem: Problem) -> Any:
-    return (problem.x_layout, problem.x0), (problem.y_layout, problem.y0)
 
 
 def _ritz(product: Callable[[Any], Any], size: int) -> np.ndarray:

@@ -28,7 +28,9 @@ def run_on_ranks(
     """Run what the folder's configuration says on so many ranks; the exit code."""
     if ranks < 1:
         raise ConfigError(f"--ranks {ranks}: there must be at least one.")
-    watched = sys.stderr.isatty() if progress is None else progress
+    from hobnob.progress import watched as is_watched
+
+    watched = is_watched(progress)
     with TemporaryDirectory(prefix="hobnob-") as place:
         outcome = Path(place) / "exit_code"
         what = {"folder": str(folder), "command": command, "resume": resume, "progress": watched}
@@ -38,6 +40,13 @@ def run_on_ranks(
         if code == 0 and outcome.exists():
             return int(outcome.read_text())
     return LOST
+
+
+def exit_code(result: Any) -> int:
+    """What a command says of the run that it made."""
+    if result.status == "interrupted":
+        return INTERRUPTED
+    return DONE if result.success else NOT_CONVERGED
 
 
 def _mpirun(ranks: int) -> list[str]:
@@ -103,8 +112,7 @@ def main(job: str) -> None:
         )
         if runtime.leads:
             rundir.show(folder)
-        stopped = INTERRUPTED if result.status == "interrupted" else NOT_CONVERGED
-        code = DONE if result.success else stopped
+        code = exit_code(result)
     except HobnobError as error:
         if runtime.leads:
             print(f"hobnob: {error}", file=sys.stderr, flush=True)

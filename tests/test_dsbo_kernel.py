@@ -75,8 +75,17 @@ def test_batches_and_shards(batch_size: int | None, lengths: list[int]) -> None:
         (hb.star(6), None, [3, 4]),
         (hb.star(6), [Drop(0.2), Silent(1, 3, 9)], [3, 4]),
         (IRREGULAR, Drop(0.4), 3),
+        (hb.ring(6), Drop(0.4), range(11)),
     ],
-    ids=["ring", "failing ring", "pairs", "stars", "failing stars", "failing irregular"],
+    ids=[
+        "ring",
+        "failing ring",
+        "pairs",
+        "stars",
+        "failing stars",
+        "failing irregular",
+        "seed by seed",
+    ],
 )
 def test_networks_links_and_seeds(network: hb.Network, links: Any, seed: Any) -> None:
     problem = logistic_problem(RAGGED[: network.size], 1)
@@ -140,6 +149,6 @@ def test_factors_are_claimed_only_where_they_are_right(name: str) -> None:
     found = factored_hessians(loss, y, batches)
     assert (found is not None) == low_rank
     if found is not None:
-        H = jnp.einsum("brd,bre->bde", found.left, found.right) + found.shared
+        H = jnp.einsum("brd,brs,bse->bde", found.A, found.C, found.A) + found.S
         expected = jax.vmap(jax.hessian(loss), (None, 0))(y, batches)
         np.testing.assert_allclose(H, expected, rtol=0, atol=2e-5)

@@ -17,6 +17,7 @@ from hobnob import keys
 from hobnob.errors import SettingError
 from hobnob.ledger import Ledger, Times, link_of
 from hobnob.schedules import Schedule, value_at
+from hobnob.threefry import fold_in, integers
 
 if TYPE_CHECKING:
     from hobnob.data import Place
@@ -125,7 +126,7 @@ class Agent:
 
     def draw_below(self, slot: str, bound: int) -> jax.Array:
         """A whole number from 0 to `bound` - 1, all equally likely."""
-        return jax.random.randint(self._slot_key(slot), (), 0, bound, jnp.int32)
+        return integers(self._slot_key(slot), (), bound)
 
     # --- what it differentiates ----------------------------------------------------------------
 
@@ -298,7 +299,7 @@ class Agent:
         self._slots.add(name)
         key = keys.of_slot(self._key, self.step, slot)
         for i in self._loops:
-            key = jax.random.fold_in(key, i)
+            key = fold_in(key, i)
         return key
 
 

@@ -26,6 +26,7 @@ import numpy as np
 
 from hobnob.errors import ProblemError
 from hobnob.shards import checked_batch_size, checked_shards
+from hobnob.threefry import integers
 
 Loss = Callable[[Any, Any, Any], jax.Array]
 
@@ -111,7 +112,7 @@ class Records:
         if self.batch_size is None:
             return jnp.zeros(lead, jnp.int32)
         # int32 whatever the precision: the same rows in float32 and float64.
-        rows = jax.random.randint(key, (*lead, self.batch_size), 0, place.length, jnp.int32)
+        rows = integers(key, (*lead, self.batch_size), place.length)
         return place.start + rows
 
     @property

@@ -26,8 +26,20 @@ from hobnob.problems import _checks, _tables
 
 Batch = dict[str, jax.Array]
 
+
+@jax.custom_jvp
+def _logistic(margin: jax.Array) -> jax.Array:
+    """log(1 + exp(-margin)). JAX's own derivative of it takes a logarithm; a sigmoid needs none."""
+    return jax.nn.softplus(-margin)
+
+
+@_logistic.defjvp
+def _logistic_jvp(primals: Any, tangents: Any) -> Any:
+    return _logistic(*primals), -jax.nn.sigmoid(-primals[0]) * tangents[0]
+
+
 LOSSES: dict[str, Callable[[jax.Array], jax.Array]] = {
-    "logistic": lambda margin: jax.nn.softplus(-margin),
+    "logistic": _logistic,
     "sigmoid": lambda margin: jax.nn.sigmoid(-margin),
 }
 

@@ -20,6 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.layout import Layout, with_layout_constraint
 
 from hobnob.agent import Agent
 from hobnob.algorithm import Algorithm
@@ -32,6 +33,7 @@ from hobnob.runtimes.factored import Factored, factored_hessians
 # Where it pays: with a wide y, products of whole matrices do as well; few lanes leave the processor
 # idle; a large W, mixed as a whole, costs more than it saves.
 _WIDEST_Y, _FEWEST_LANES, _LARGEST_NETWORK = 32, 2, 128
+_MOST_LANES = 64  # then the next seed waits
 _MOST_SHIFTS = 6  # a ring needs 3; beyond, one product with all of W costs less than the shifts
 
 Lift = Callable[..., Any]  # lift(act, *trees): `act(agent, *trees)` for every agent of every seed
@@ -47,14 +49,15 @@ def kernel_for(
         return None
     if network.size * seeds < _FEWEST_LANES:
         return None
-    return DSBOKernel(algorithm, problem.dim_y, network, links is not None)
+    return DSBOKernel(algorithm, problem.dim_y, network, links is not None, seeds)
 
 
 class DSBOKernel:
     """The step of DSBO on states whose v is `packed`: (b, d (d + 1) / 2, [seeds,] agents)."""
 
-    def __init__(self, algorithm: DSBO, dim_y: int, network: Network, links_fail: bool):
+    def __init__(self, algorithm: DSBO, dim_y: int, network: Network, links_fail: bool, seeds: int):
         self._algorithm, self._links_fail = algorithm, links_fail
+        self.alone = network.size * seeds > _MOST_LANES  # whether a step is to have one seed only
         self._upper = np.triu_indices(dim_y)
         # Where the entry (i, j) of a matrix is found in its upper triangle.
         self._place = np.zeros((dim_y, dim_y), np.int32)
@@ -77,16 +80,8 @@ class DSBOKernel:
         v = state.v[:, self._place]
         return state._replace(v=jnp.moveaxis(v, (0, 1, 2), (-3, -2, -1)))
 
-    def draws(self, agent: Agent) -> Any:
-        """The batches of one agent in one iteration: zeta, xi, and xi_1 .. xi_b."""
-        return (
-            agent.draw_outer("zeta"),
-            agent.draw_inner("xi"),
-            agent.draw_inner("xi_i", self._algorithm.terms),
-        )
-
-    def step(self, lift: Lift, state: State, draws: Any) -> State:
-        """One iteration of a packed state, with the draws of all agents."""
+    def step(self, lift: Lift, state: State) -> State:
+        """One iteration of a packed state."""
         small = state._replace(v=None)
         qh = _from_lanes(self._series(_to_lanes(state.h), state.v))
         units = None
@@ -94,20 +89,19 @@ class DSBOKernel:
             units = jnp.broadcast_to(
                 jnp.eye(len(self._W), dtype=qh.dtype), (*qh.shape[:-1], len(self._W))
             )
-        new, beta, W, H = lift(self._of_one_agent, small, draws, qh, units)
+        new, beta, W, H = lift(self._of_one_agent, small, qh, units)
         W = self._W.astype(qh.dtype) if W is None else W
         beta = beta.reshape(-1)[0]  # the same for everyone
         v = (1 - beta) * self._mixed(W, state.v) + beta * self._hessians(H)  # (6)
         return new._replace(v=v)
 
-    def _of_one_agent(
-        self, agent: Agent, state: State, draws: Any, qh: jax.Array, unit: Any
-    ) -> Any:
+    def _of_one_agent(self, agent: Agent, state: State, qh: jax.Array, unit: Any) -> Any:
         """(1) to (5), and what (6) needs: beta, the agent's row of W if links fail, and H."""
         a = self._algorithm
         x, y, s, _, u, _ = state
         alpha, beta, gamma = agent.rates(a.alpha, a.beta, a.gamma)
-        zeta, xi, xis = draws
+        zeta, xi = agent.draw_outer("zeta"), agent.draw_inner("xi")
+        xis = agent.draw_inner("xi_i", a.terms)
         grad_x_f, grad_y_f = agent.outer_gradients(x, y, zeta)
 
         W, row = agent.mix((state, unit))  # unit vectors, mixed, are the weights of this round
@@ -127,7 +121,7 @@ class DSBOKernel:
         L = self._algorithm.smoothness
 
         def add_term(p: jax.Array, v_i: jax.Array) -> Any:
-            return h + p - (v_i[self._place] * p[:, None]).sum(axis=0) / L, None
+            return h + p - (v_i[self._place] * p).sum(axis=1) / L, None
 
         p, _ = jax.lax.scan(add_term, h, v)
         return p / L
@@ -152,18 +146,18 @@ class DSBOKernel:
         if not isinstance(H, Factored):
             return self._upper_in_lanes(H)
         rows, columns = self._upper
-        # Computed once, and small: without a barrier every one of the products would do it anew.
-        left, right, shared = jax.lax.optimization_barrier(
-            (
-                jnp.moveaxis(H.left, (-3, -2, -1), (0, 1, 2)),
-                jnp.moveaxis(H.right, (-3, -2, -1), (0, 1, 2)),
-                jnp.moveaxis(H.shared[..., rows, columns], -1, 0),
+        A, C, upper = (
+            _laid_out(jnp.moveaxis(array, source, range(len(source))))
+            for array, source in (
+                (H.A, (-3, -2, -1)),
+                (H.C, (-3, -2, -1)),
+                (H.S[..., rows, columns], (-1,)),
             )
         )
-        H_upper = shared
-        for m in range(left.shape[1]):
-            H_upper = H_upper + left[:, m, rows] * right[:, m, columns]
-        return jnp.broadcast_to(H_upper, (len(left), *shared.shape))
+        for m in range(A.shape[1]):
+            for n in range(A.shape[1]):
+                upper = upper + A[:, m][:, rows] * C[:, m, n, None] * A[:, n][:, columns]
+        return jnp.broadcast_to(upper, (len(A), *upper.shape[-A.ndim + 2 :]))
 
     def _upper_in_lanes(self, matrices: jax.Array) -> jax.Array:
         """([seeds,] agents, b, d, d) -> (b, d (d + 1) / 2, [seeds,] agents)."""
@@ -177,3 +171,8 @@ def _to_lanes(vectors: jax.Array) -> jax.Array:
 
 def _from_lanes(vectors: jax.Array) -> jax.Array:
     return jnp.moveaxis(vectors, 0, -1)
+
+
+def _laid_out(array: jax.Array) -> jax.Array:
+    """The array in memory as its axes say, for who reads it often; XLA may leave it transposed."""
+    return with_layout_constraint(array, Layout(tuple(range(array.ndim))))

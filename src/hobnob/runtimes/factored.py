@@ -36,11 +36,11 @@ _CALLS = {"jit", "pjit", "closed_call"}
 
 
 class Factored(NamedTuple):
-    """Hessians left_i' right_i + shared, for batches i = 1 .. b."""
+    """Hessians A_i' C_i A_i + S, for batches i = 1 .. b."""
 
-    left: jax.Array  # (b, r, d)
-    right: jax.Array  # (b, r, d)
-    shared: jax.Array  # (d, d)
+    A: jax.Array  # (b, r, d)
+    C: jax.Array  # (b, r, r)
+    S: jax.Array  # (d, d)
 
 
 def factored_hessians(
@@ -55,8 +55,8 @@ def factored_hessians(
         return None
     shared = jax.hessian(lambda y: flat.total(unseen, {flat.y: y}, first))(y)
     if not margins:
-        none = jnp.zeros((count, 0, y.size), y.dtype)
-        return Factored(none, none, shared)
+        none = jnp.zeros((count, 0, 0), y.dtype)
+        return Factored(jnp.zeros((count, 0, y.size), y.dtype), none, shared)
 
     def factors(batch: Any) -> tuple[jax.Array, jax.Array]:
         def of_y(y: jax.Array) -> jax.Array:
@@ -70,11 +70,9 @@ def factored_hessians(
                 start += v.aval.size
             return flat.total(seen, parts, batch)
 
-        A, C = jax.jacrev(of_y)(y), jax.hessian(of_margins)(of_y(y))
-        return A, C @ A
+        return jax.jacrev(of_y)(y), jax.hessian(of_margins)(of_y(y))
 
-    left, right = jax.vmap(factors)(batches)
-    return Factored(left, right, shared)
+    return Factored(*jax.vmap(factors)(batches), shared)
 
 
 class _Flat:

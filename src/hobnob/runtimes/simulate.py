@@ -24,10 +24,10 @@ from hobnob.ledger import ROUNDS_AT_ONCE, Costs, Ledger, link_of
 from hobnob.links import Links
 from hobnob.network import Network
 from hobnob.problem import Problem
+from hobnob.runtimes.compiler import compiler_options
 from hobnob.runtimes.dsbo_kernel import DSBOKernel, kernel_for
 from hobnob.runtimes.mixing import failing_tables, mixed, mixing_tables, without
 
-STEPS_DRAWN_AT_ONCE = 16  # by a kernel
 _FIRST = np.int32(0)  # of the type that steps have in the loop, for states that keep one
 
 
@@ -126,16 +126,15 @@ class Simulation:
         )
         self.latest: dict[str, np.ndarray] = {}
         self._kernel = self._kernel_for(each.size)
-        self._advance = jax.jit(self._loop)
+        self._advance = jax.jit(self._loop, compiler_options=compiler_options())
 
     def share_loop(self, loops: dict[Any, Any], what: Any) -> None:
         """Use the compiled loop of a run that differs in its step sizes and seeds alone."""
         self._advance = loops.setdefault(what, self._advance)
 
     def initial_state(self) -> Any:
-        state = jax.jit(lambda world: self._lift(world, _FIRST, Ledger(), self.algorithm.init))(
-            self.world
-        )
+        init = partial(self._lift, step=_FIRST, ledger=Ledger(), act=self.algorithm.init)
+        state = jax.jit(init, compiler_options=compiler_options())(self.world)
         after = jax.eval_shape(self._step, self.world, state, _FIRST)
         was, is_now = (jax.tree.map(_kind, tree) for tree in (state, after))
         if was != is_now:
@@ -254,8 +253,18 @@ class Simulation:
         return self._advance._cache_size()  # type: ignore[attr-defined]
 
     def _loop(self, world: World, state: Any, start: jax.Array, stop: jax.Array) -> Any:
-        if self._kernel is not None:
-            return self._kernel_loop(self._kernel, world, state, start, stop)
+        kernel = self._kernel
+        if kernel is not None and self.many_seeds and kernel.alone:
+            # One seed after the other: together they would not fit into the processor's cache.
+            ends = jax.lax.map(
+                lambda each: self._kernel_loop(
+                    kernel, world._replace(keys=each[0], link_keys=each[1]), each[2], start, stop
+                ),
+                (world.keys, world.link_keys, state),
+            )
+            return ends[0].min(), ends[1], ends[2].all()
+        if kernel is not None:
+            return self._kernel_loop(kernel, world, state, start, stop)
         carry = start, state, jnp.array(True)
         return _while(stop, lambda step, state: self._step(world, state, step), carry)
 
@@ -264,25 +273,11 @@ class Simulation:
     ) -> Any:
         kernel = kernel.retuned(world.rates)
 
-        def lift(step: Any, act: Callable[..., Any], *trees: Any) -> Any:
-            return self._lift(world, step, Ledger(), act, *trees)
-
-        def block(carry: Any) -> Any:
-            # A draw is many tiny operations: those of several steps cost little more than one's.
-            first = carry[0]
-            steps = first + jnp.arange(STEPS_DRAWN_AT_ONCE, dtype=jnp.int32)
-            drawn = jax.vmap(lambda step: lift(step, kernel.draws))(steps)
-
-            def one_step(step: Any, state: Any) -> Any:
-                mine = jax.tree.map(lambda a: a[step - first], drawn)
-                return kernel.step(partial(lift, step), state, mine)
-
-            return _while(jnp.minimum(stop, first + STEPS_DRAWN_AT_ONCE), one_step, carry)
+        def advance(step: Any, state: Any) -> Any:
+            return kernel.step(partial(self._lift, world, step, Ledger()), state)
 
         carry = start, kernel.packed(state), jnp.array(True)
-        step, state, finite = jax.lax.while_loop(
-            lambda carry: (carry[0] < stop) & carry[2], block, carry
-        )
+        step, state, finite = _while(stop, advance, carry)
         return step, kernel.unpacked(state), finite
 
     def _step(self, world: World, state: Any, step: Any, ledger: Ledger | None = None) -> Any:
@@ -300,7 +295,7 @@ class Simulation:
 
         places = (self._hosted.outer_data.per_agent, self._hosted.inner_data.per_agent)
         lifted = jax.vmap(one, in_axes=(0, places, 0, None, *(0 for _ in state)))
-        if self.many_seeds:
+        if world.keys.ndim > 1:  # several seeds
             lifted = jax.vmap(lifted, in_axes=(None, None, 0, 0, *(0 for _ in state)))
         return lifted(self._agents, world.places, world.keys, world.link_keys, *state)
 

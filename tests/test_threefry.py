@@ -1,0 +1,41 @@
+"""The written-out generator gives the bits of `jax.random`."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hobnob import threefry
+
+SPANS = [1, 2, 3, 69, 255, 65_535, 65_536, 65_537, 1_000_003, 2**31 - 1]
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["float32", "float64"])
+def test_keys_and_numbers_are_those_of_jax(wide: bool) -> None:
+    with jax.enable_x64(wide):
+        for seed in (0, 1, 2**32 - 1):
+            key = jax.random.key(np.uint32(seed), impl="threefry2x32")
+            for data in (0, 1, 12_345, 2**32 - 1):
+                theirs = jax.random.fold_in(key, np.uint32(data))
+                ours = threefry.fold_in(key, np.uint32(data))
+                assert jax.random.key_data(ours).tolist() == jax.random.key_data(theirs).tolist()
+            for span in SPANS:
+                theirs = jax.random.randint(key, (50, 3), 0, span, jnp.int32)
+                ours = threefry.integers(key, (50, 3), np.int32(span))
+                assert ours.dtype == theirs.dtype
+                assert (ours == theirs).all(), f"seed {seed}, below {span}"
+
+
+def test_lifted_over_agents_and_compiled_they_are_the_same() -> None:
+    keys = jax.random.split(jax.random.key(5, impl="threefry2x32"), 7)
+    lengths = jnp.arange(60, 67, dtype=jnp.int32)
+
+    def theirs(key: jax.Array, shape: tuple[int, ...], bound: jax.Array) -> jax.Array:
+        return jax.random.randint(key, shape, 0, bound, jnp.int32)
+
+    one, other = (
+        jax.jit(jax.vmap(lambda key, length, make=make: make(key, (200, 1), length)))(keys, lengths)
+        for make in (threefry.integers, theirs)
+    )
+    assert (one == other).all()
+    assert (one.max(axis=(1, 2)) > 0).all()

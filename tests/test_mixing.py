@@ -130,7 +130,9 @@ def talkers(size: int) -> hb.Problem:
 
 
 @pytest.mark.parametrize(
-    "network", [hb.path(6), hb.complete(20), hb.star(600)], ids=["path", "complete", "star"]
+    "network",
+    [hb.path(6), hb.complete(20), hb.star(600), hb.torus(20, 40)],
+    ids=["path", "complete", "star", "torus"],
 )
 @pytest.mark.parametrize("seed", [3, [3, 4]], ids=["one seed", "two seeds"])
 def test_agents_of_a_run_hear_w_times_what_was_said(network, seed):

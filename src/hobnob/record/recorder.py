@@ -13,6 +13,7 @@ from hobnob.errors import SettingError
 from hobnob.ledger import COLUMNS
 from hobnob.record import metrics
 from hobnob.record.view import View
+from hobnob.runtimes.compiler import compiler_options
 
 Metric = Callable[[View], Any]
 Metrics = str | Metric | Sequence[str | Metric] | Mapping[str, Metric] | None
@@ -103,7 +104,8 @@ def _compiled(problem: Any, own: tuple[str, ...], many_seeds: bool) -> Callable[
         view = View(problem, places, state)
         return _flattened({name: metrics.get(name)(view) for name in own})
 
-    return jax.jit(jax.vmap(measure, in_axes=(None, 0)) if many_seeds else measure)
+    lifted = jax.vmap(measure, in_axes=(None, 0)) if many_seeds else measure
+    return jax.jit(lifted, compiler_options=compiler_options())
 
 
 def _choose(chosen: Any, problem: Any) -> tuple[list[str], dict[str, Any]]:

@@ -77,8 +77,8 @@ class DSBOKernel:
         return state._replace(v=self._upper_in_lanes(state.v))
 
     def unpacked(self, state: State) -> State:
-        v = state.v[:, self._place]
-        return state._replace(v=jnp.moveaxis(v, (0, 1, 2), (-3, -2, -1)))
+        v = _laid_out(jnp.moveaxis(state.v, (0, 1), (-2, -1)))
+        return state._replace(v=v[..., self._place])
 
     def step(self, lift: Lift, state: State) -> State:
         """One iteration of a packed state."""
@@ -154,14 +154,16 @@ class DSBOKernel:
                 (H.S[..., rows, columns], (-1,)),
             )
         )
+        CA = (C[:, :, :, None] * A[:, None]).sum(axis=2)
         for m in range(A.shape[1]):
-            for n in range(A.shape[1]):
-                upper = upper + A[:, m][:, rows] * C[:, m, n, None] * A[:, n][:, columns]
+            upper = upper + A[:, m][:, rows] * CA[:, m][:, columns]
         return jnp.broadcast_to(upper, (len(A), *upper.shape[-A.ndim + 2 :]))
 
     def _upper_in_lanes(self, matrices: jax.Array) -> jax.Array:
         """([seeds,] agents, b, d, d) -> (b, d (d + 1) / 2, [seeds,] agents)."""
-        upper = matrices[..., self._upper[0], self._upper[1]]
+        rows, columns = self._upper
+        entries = matrices.reshape(*matrices.shape[:-2], -1)
+        upper = entries[..., rows * matrices.shape[-1] + columns]
         return jnp.moveaxis(upper, (-2, -1), (0, 1))
 
 

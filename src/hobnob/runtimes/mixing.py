@@ -15,6 +15,7 @@ from scipy.sparse import csr_array
 
 _NARROW_TABLE, _WIDEST_TABLE = 16, 64  # entries a row: the sum over them is unrolled
 _LARGEST_DENSE = 512  # agents
+_LONGEST_ROW = 256  # numbers an agent sends, for all of them to be gathered together
 
 
 def mixing_tables(W: csr_array, dtype: Any) -> dict[str, jax.Array]:
@@ -36,6 +37,7 @@ def mixing_tables(W: csr_array, dtype: Any) -> dict[str, jax.Array]:
         return {
             "table": jnp.asarray(columns.T, jnp.int32),
             "weights": jnp.asarray(weights.T, dtype),
+            "once": jnp.ones((), jnp.int32),
         }
     if size <= _LARGEST_DENSE:
         return {"dense": jnp.asarray(W.toarray(), dtype)}
@@ -64,6 +66,28 @@ def mixed(tables: dict[str, jax.Array], stack: jax.Array) -> jax.Array:
         tables["to"],
         num_segments=stack.shape[0],
         indices_are_sorted=True,
+    )
+
+
+def mixed_tree(tables: dict[str, jax.Array], tree: Any) -> Any:
+    """W times every array of a tree."""
+    leaves, structure = jax.tree.flatten(tree)
+    rows = [leaf.reshape(len(leaf), -1) for leaf in leaves]
+    widths = [row.shape[1] for row in rows]
+    neighbours, agents = tables["table"].shape if "table" in tables else (0, 0)
+    alike = len({leaf.dtype for leaf in leaves}) == 1
+    scattered = agents > _LARGEST_DENSE and neighbours > 3  # an agent's neighbours are far from it
+    if not (scattered and alike and sum(widths) <= _LONGEST_ROW):
+        return jax.tree.map(lambda leaf: mixed(tables, leaf), tree)
+    # One trip to each neighbour for all it sent. Inside the loop of one turn, of which XLA does not
+    # know that it is one, messages are there; outside, each would be computed by all who hear it.
+    sent = jnp.concatenate(rows, axis=1)
+    heard = jax.lax.fori_loop(
+        0, tables["once"], lambda _, none: mixed(tables, sent), jnp.zeros_like(sent)
+    )
+    parts = jnp.split(heard, np.cumsum(widths)[:-1], axis=1)
+    return structure.unflatten(
+        part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)
     )
 
 

@@ -26,7 +26,7 @@ from hobnob.network import Network
 from hobnob.problem import Problem
 from hobnob.runtimes.compiler import compiler_options
 from hobnob.runtimes.dsbo_kernel import DSBOKernel, kernel_for
-from hobnob.runtimes.mixing import failing_tables, mixed, mixing_tables, without
+from hobnob.runtimes.mixing import failing_tables, mixed_tree, mixing_tables, without
 
 _FIRST = np.int32(0)  # of the type that steps have in the loop, for states that keep one
 
@@ -365,7 +365,7 @@ def _across_all(size: int, batched: Any, index: jax.Array, tables: Any, tree: An
         tree,
         tree_batched,
     )
-    return jax.tree.map(lambda leaf: mixed(tables, leaf), whole), jax.tree.map(lambda _: True, tree)
+    return mixed_tree(tables, whole), jax.tree.map(lambda _: True, tree)
 
 
 def _while(stop: Any, advance: Callable[[Any, Any], Any], carry: Any) -> Any:

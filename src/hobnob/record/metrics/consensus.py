@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 
 from hobnob.record.metrics import metric
 from hobnob.record.view import View

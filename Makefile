@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types unit bench clean
+.PHONY: demo test lint types unit bench bench-check clean
 
 demo: $(READY)
 	$(BIN)/hobnob demo
@@ -22,8 +22,10 @@ unit: $(READY)
 	$(BIN)/pytest -n 2
 
 bench: $(READY)
-	$(BIN)/python benchmarks/dsbo_against_numpy.py
-	$(BIN)/python benchmarks/mpi_rounds.py
+	$(BIN)/python -m benchmarks
+
+bench-check: $(READY)
+	$(BIN)/python -m benchmarks --check
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

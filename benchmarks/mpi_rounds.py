@@ -1,8 +1,5 @@
 """Rounds a second through hb.Mpi beside the same exchange in bare mpi4py, and weak scaling.
 
-    python benchmarks/mpi_rounds.py              # both tables, a few minutes
-    python benchmarks/mpi_rounds.py --quick      # fewer rounds
-
 A round is one `agent.mix` of every agent: on a ring of five ranks with an agent each, everyone
 sends its vector to two neighbours and adds up three. The bare round does the same with
 `Neighbor_allgather` and NumPy; "exchange" is the collective alone. The three are measured in turn,
@@ -12,13 +9,12 @@ machine does can only slow them down.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -28,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import hobnob as hb
+from benchmarks.table import Row
 
 SIZES = {"112 B": 14, "313 kB": 39_125, "8 MB": 1_000_000}  # numbers in float64
 ROUNDS = {"112 B": 2000, "313 kB": 200, "8 MB": 6}  # a turn, per `seconds`
@@ -141,42 +138,34 @@ def launched(ranks: int, what: str, seconds: float) -> dict[str, Any]:
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     root["OMPI_MCA_mpi_yield_when_idle"] = "1"  # as `hobnob run --ranks` has it
     mpirun = [str(Path(sys.executable).parent / "mpirun"), "-n", str(ranks), "--oversubscribe"]
-    worker = [sys.executable, __file__, "--worker", what, "--out", str(out)]
+    worker = [sys.executable, "-m", "benchmarks.mpi_rounds", what, str(out), str(seconds)]
     try:
-        subprocess.run(
-            [*mpirun, *worker, "--seconds", str(seconds)], env={**os.environ, **root}, check=True
-        )
+        subprocess.run([*mpirun, *worker], env={**os.environ, **root}, check=True)
         return json.loads(out.read_text())
     finally:
         out.unlink(missing_ok=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--seconds", type=float)
-    parser.add_argument("--worker", choices=("rounds", "scaling"), help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    seconds = options.seconds or (0.1 if options.quick else 0.5)
-    if options.worker:
-        {"rounds": rounds_table, "scaling": scaling}[options.worker](options.out, seconds)
-        return
-    print(f"{RANKS} ranks on a ring, rounds a second, {os.cpu_count()} cores")
-    print("message   hb.Mpi  bare round  exchange alone  of bare round  of exchange   goal")
-    for size, row in launched(RANKS, "rounds", seconds).items():
-        print(
-            f"{size:8}{row['hobnob']:8.0f}{row['bare round']:12.0f}{row['exchange']:16.0f}"
-            f"{row['hobnob'] / row['bare round']:15.2f}"
-            f"{row['hobnob'] / row['exchange']:13.2f}{GOALS[size]:7.1f}"
-        )
-    print("\nweak scaling: DSBO, four agents a rank, ring")
-    print("ranks  agents  steps/s  agent steps/s")
+def rows(quick: bool) -> Iterator[Row]:
+    seconds = 0.1 if quick else 0.5
+    for size, found in launched(RANKS, "rounds", seconds).items():
+        rates = ", ".join(f"{who} {rate:,.0f}" for who, rate in found.items())
+        yield Row(f"hb.Mpi, {RANKS} ranks, rounds of {size}", "the same in mpi4py and NumPy",
+                  found["hobnob"] / found["bare round"], GOALS[size],
+                  detail=f"rounds/s: {rates}")  # fmt: skip
+    one = 0.0
     for ranks in (1, 2, 4):
-        row = launched(ranks, "scaling", seconds)
-        rate = row["steps/s"]
-        print(f"{ranks:5}{row['agents']:8}{rate:9.0f}{rate * row['agents']:15.0f}")
+        found = launched(ranks, "scaling", seconds)
+        rate = found["steps/s"] * found["agents"]
+        one = one or rate
+        yield Row(f"DSBO, hb.Mpi, four agents a rank, {ranks} ranks", "agent steps/s of one rank",
+                  rate / one, None, detail=f"{rate:,.0f} agent steps/s")  # fmt: skip
+
+
+def worker() -> None:
+    what, out, seconds = sys.argv[1:]
+    {"rounds": rounds_table, "scaling": scaling}[what](Path(out), float(seconds))
 
 
 if __name__ == "__main__":
-    main()
+    worker()

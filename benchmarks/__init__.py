@@ -1,0 +1,1 @@
+"""How fast, how large: `make bench` for the whole table, `make bench-check` for what fell."""

@@ -1,0 +1,105 @@
+"""D-SOBA with ever more agents, and with ever longer y: how time and memory grow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import hobnob as hb
+from benchmarks.table import Row
+from benchmarks.timing import pace, slope
+
+DSOBA = hb.DSOBA(alpha=1e-3, beta=1e-2, gamma=1e-2, theta=0.2)
+D = 10
+NETWORKS: dict[str, Callable[[int], hb.Network]] = {
+    "exponential graph": hb.exponential,
+    "ring": hb.ring,
+    "random graph of degree 4": lambda agents: hb.random_regular(agents, 4),
+    "star": hb.star,
+}
+EIGHT = 8
+
+
+def regression(agents: int) -> hb.Problem:
+    """Two records an agent, a regularisation weight a feature."""
+    rng = np.random.default_rng(0)
+    features, targets = rng.normal(size=(agents, 2, D)), rng.normal(size=(agents, 2))
+
+    def outer(x: Any, y: Any, batch: Any) -> Any:
+        return jnp.mean((batch["features"] @ y - batch["target"]) ** 2) / 2
+
+    def inner(x: Any, y: Any, batch: Any) -> Any:
+        return outer(x, y, batch) + jnp.exp(x) @ y**2 / 2
+
+    shards = [{"features": a, "target": t} for a, t in zip(features, targets, strict=True)]
+    return hb.Problem(outer, inner, np.zeros(D), np.zeros(D), shards, shards)
+
+
+def long_y(dim: int) -> hb.Problem:
+    """Every number of y has a target of its own, and x their common weight."""
+    rng = np.random.default_rng(0)
+
+    def outer(x: Any, y: Any, batch: Any) -> Any:
+        return jnp.mean((y - batch) ** 2) / 2
+
+    def inner(x: Any, y: Any, batch: Any) -> Any:
+        return jnp.mean(jnp.sum((y - batch) ** 2, axis=1)) / 2 + jnp.exp(x[0]) * (y @ y) / 2
+
+    shards = [rng.normal(size=(2, dim)) for _ in range(EIGHT)]
+    return hb.Problem(outer, inner, np.zeros(1), np.zeros(dim), shards, shards)
+
+
+def held(problem: hb.Problem, network: hb.Network) -> float:
+    """Bytes that the loop of a run holds, old state, new state and all between, a byte of state."""
+    with problem.precision():
+        run = hb.Simulate().start(problem, network, DSOBA, 0)
+        state = run.initial_state()
+        program = run._advance.lower(run.world, state, np.int32(0), np.int32(1)).compile()
+        found = program.memory_analysis()
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    return (found.output_size_in_bytes + found.temp_size_in_bytes) / size + (
+        1 - found.alias_size_in_bytes / size
+    )
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    sizes = [1000, 10_000] if quick else [100, 1000, 10_000, 100_000]
+    problems = {agents: regression(agents) for agents in sizes}
+    for name, make in NETWORKS.items():
+        built, steps, memory = [], [], 0.0
+        for agents, problem in problems.items():
+            clock = time.perf_counter()
+            network = make(agents)
+            built.append(time.perf_counter() - clock)
+            window = max(4, 400_000 // agents)
+            steps.append(min(pace(problem, network, DSOBA, window) for _ in range(2)))
+            memory = held(problem, network)
+        total = [b + 100 * s for b, s in zip(built, steps, strict=True)]
+        large = [k for k, agents in enumerate(sizes) if agents >= 1000]
+        taken = steps if name == "exponential graph" else total
+        each = ", ".join(f"{s * 1e6:,.0f}" for s in steps)
+        yield Row(
+            f"D-SOBA, {name}, K to {sizes[-1]:,}: slope of time",
+            "K" if taken is steps else "K, 100 steps, network built",
+            slope([sizes[k] for k in large], [taken[k] for k in large]), 1.05, at_most=True,
+            detail=f"{each} us a step; built in {built[-1]:.2g} s",
+        )  # fmt: skip
+        yield Row(f"D-SOBA, {name}, K={sizes[-1]:,}: memory", "the state",
+                  memory, 3, at_most=True)  # fmt: skip
+    dims = [10**4, 10**5] if quick else [10**3, 10**4, 10**5, 10**6]
+    steps, memory = [], 0.0
+    for dim in dims:
+        problem, network = long_y(dim), hb.ring(EIGHT)
+        window = max(4, 10**6 // dim)
+        steps.append(min(pace(problem, network, DSOBA, window) for _ in range(2)))
+        memory = held(problem, network)
+    each = ", ".join(f"{s * 1e6:,.0f}" for s in steps)
+    yield Row(f"D-SOBA, K=8, d_y to {dims[-1]:,}: slope of time", "d_y",
+              slope([float(d) for d in dims], steps), 1.05, at_most=True,
+              detail=f"{each} us a step")  # fmt: skip
+    yield Row(f"D-SOBA, K=8, d_y={dims[-1]:,}: memory", "the state", memory, 3, at_most=True)

@@ -1,0 +1,64 @@
+"""Taking times on a machine that others use too: in turns, and the best of each.
+
+Whatever else a machine does can only slow a program down. So the things that are compared take
+turns, and the shortest time that each one showed is what counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+import hobnob as hb
+
+
+def best_of(turns: int, acts: Mapping[str, Callable[[], float]]) -> dict[str, float]:
+    """The smallest number that each act returned, all of them asked in turn."""
+    seen = [{name: act() for name, act in acts.items()} for _ in range(turns)]
+    return {name: min(turn[name] for turn in seen) for name in acts}
+
+
+def pace(
+    problem: hb.Problem,
+    network: Any,
+    algorithm: hb.Algorithm,
+    window: int,
+    windows: int = 4,
+    record_every: int | None = None,
+    **options: Any,
+) -> float:
+    """Seconds a step through `hb.solve`, by the clock on the wall, in the best window of steps."""
+    clock: dict[int, float] = {}
+
+    def look(run: Any, state: Any) -> None:
+        clock[int(run.latest["step"])] = time.perf_counter()
+
+    hb.solve(
+        problem,
+        network,
+        algorithm,
+        steps=window * (windows + 1),  # the first one warms up
+        record_every=record_every or window,
+        **({"metrics": None, "progress": False, "callback": look} | options),
+    )
+    ends = [clock[window * i] for i in range(1, windows + 2)]
+    return float(np.diff(ends).min()) / window
+
+
+def paced(step: Callable[[], Any], window: int, windows: int = 4) -> float:
+    """Seconds a call, in the best window of calls."""
+    best = float("inf")
+    for _ in range(windows):
+        clock = time.perf_counter()
+        for _ in range(window):
+            step()
+        best = min(best, time.perf_counter() - clock)
+    return best / window
+
+
+def slope(sizes: list[float], times: list[float]) -> float:
+    """Of the line through the logarithms."""
+    return float(np.polyfit(np.log(sizes), np.log(times), 1)[0])

@@ -53,7 +53,8 @@ def bare(draw: Callable[..., jax.Array]) -> Callable[[], float]:
     def program(state: Any, keys: jax.Array, f: Any, g: Any) -> Any:
         def step(state: Any, number: jax.Array) -> Any:
             now = jax.vmap(fold_in, in_axes=(0, None))(keys, number)
-            x, y, z, r = lifted(now, *state, f, g)
+            x, y, z, r = state
+            x, y, z, r = lifted(now, x, y, z, r, f, g)
             return (jnp.clip(mix(x), low, high), mix(y), mix(z), r), None
 
         return jax.lax.scan(step, state, jnp.arange(STEPS, dtype=jnp.int32))[0]

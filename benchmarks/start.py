@@ -38,7 +38,7 @@ def worker(algorithm: str) -> None:
 
     compiling: list[tuple[float, float]] = []
 
-    def note(event: str, duration: float, **_: Any) -> None:
+    def note(event: str, duration: float, **_: str | int) -> None:
         if event.startswith("/jax/core/compile/"):  # tracing and lowering too
             compiling.append((time.perf_counter() - duration, time.perf_counter()))
 

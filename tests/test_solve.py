@@ -308,10 +308,12 @@ def test_a_callback_that_returns_nothing_changes_nothing(noiseless):
     assert same_bits(noiseless, run(callback=lambda run, state: None))
 
 
-def test_divergence_names_step_agent_and_variable(tmp_path):
-    wild = hb.DSBO(alpha=0.02, beta=0.2, gamma=1.0, terms=1, smoothness=5.0, strong_convexity=1.0)
+WILD = hb.DSBO(alpha=0.02, beta=0.2, gamma=1.0, terms=1, smoothness=5.0, strong_convexity=1.0)
+
+
+def steep() -> hb.Problem:
     data = shards(1, (2, 2, 2)), shards(2, (2, 2, 2))
-    steep = hb.Problem(
+    return hb.Problem(
         outer,
         lambda x, y, batch: 50 * inner(x, y, batch),
         np.zeros(2),
@@ -319,11 +321,14 @@ def test_divergence_names_step_agent_and_variable(tmp_path):
         *data,
         batch_size=None,
     )
+
+
+def test_divergence_names_step_agent_and_variable(tmp_path):
     with pytest.raises(hb.DivergenceError, match=r"gamma = 1 is above 2/L_g = 0\.02") as caught:
         hb.solve(
-            steep,
+            steep(),
             hb.ring(AGENTS),
-            wild,
+            WILD,
             steps=2000,
             record_every=50,
             checkpoint=tmp_path,
@@ -340,6 +345,43 @@ def test_divergence_names_step_agent_and_variable(tmp_path):
 
 
 DSBO_VARIABLES = ("x", "y", "s", "h", "u", "v")
+
+
+@pytest.fixture
+def every_state_large(monkeypatch):
+    monkeypatch.setattr("hobnob.runtimes.simulate._LARGE_STATE", 0)
+
+
+def test_a_large_state_is_written_over_and_gives_the_same_bits(every_state_large, tmp_path):
+    kept = []
+
+    def keep(view):
+        kept.append(view.x)
+        return float(view.x.sum())
+
+    options = {"steps": 20, "record_every": 5, "metrics": ["consensus", keep]}
+    over = run(**options, checkpoint=tmp_path, checkpoint_every=5)
+    seen = [x.copy() for x in kept[-5:]]
+    # Whoever is asked for a state may keep it, so then no state is written over.
+    beside = run(**options, callback=lambda run, state: None)
+    assert same_bits(over, beside)
+    for early, late in zip(seen, kept[:5], strict=True):
+        np.testing.assert_array_equal(early, late)  # what a metric kept is as it was
+    assert len({x.tobytes() for x in seen}) == 5
+    longer = run(**{**options, "steps": 30}, checkpoint=tmp_path, resume=True)
+    assert same_bits(longer, run(**{**options, "steps": 30}))
+
+
+def test_a_large_state_that_diverges_is_explained_from_its_end(every_state_large):
+    errors = []
+    for callback in (None, lambda run, state: None):  # with a callback, states are kept
+        with pytest.raises(hb.DivergenceError, match=r"gamma = 1 is above 2/L_g") as caught:
+            hb.solve(steep(), hb.ring(AGENTS), WILD, steps=2000, callback=callback, **QUIET)
+        errors.append(caught.value)
+    over, replayed = errors
+    assert 0 <= over.step - replayed.step <= 1
+    assert over.variable in DSBO_VARIABLES
+    assert over.history["step"].tolist() == replayed.history["step"].tolist()
 
 
 # Networks

@@ -46,7 +46,9 @@ class Loop:
     ) -> tuple[Any, int, str]:
         """(state, step, status) at the end."""
         clock = time.perf_counter()
-        self.runner.advance(state, start, start)  # no steps: only compiles
+        if self.callback is None:  # who could keep a state
+            self.runner.overwrite_large(state)
+        state = self.runner.advance(state, start, start).state  # no steps: only compiles
         self.compile_seconds = self.runner.told(lambda: time.perf_counter() - clock)
         step, chunk, status = start, 1, ""
         if self.recorder.rows:
@@ -63,7 +65,7 @@ class Loop:
             clock = time.perf_counter()
             new = self.runner.advance(state, step, stop)
             if not (new.finite and self.runner.all_finite(new.state)):
-                self._diverged(state, step, new.step)
+                self._diverged(None if self.runner.overwrites else state, step, new)
             took = max(time.perf_counter() - clock, 1e-9)
             rate = (stop - step) / took
             state, step, seconds = new.state, stop, seconds + took
@@ -146,12 +148,19 @@ class Loop:
 
         self.runner.told(save)
 
-    def _diverged(self, state: Any, start: int, stop: int) -> None:
-        """Replay the chunk step by step to find where it went wrong, and raise."""
-        step, new = start, self.runner.advance(state, start, start + 1).state
-        while self.runner.all_finite(new) and step < stop:
-            step += 1
-            new = self.runner.advance(new, step, step + 1).state
+    def _diverged(self, state: Any, start: int, end: Any) -> None:
+        """Replay the chunk step by step to find where it went wrong, and raise.
+
+        Where the state it began with is gone, the end is what there is: x and y were looked at
+        after every step, so the step is right, and another variable may have gone wrong just
+        before them.
+        """
+        step, new = end.step - 1, end.state
+        if state is not None:
+            step, new = start, self.runner.advance(state, start, start + 1).state
+            while self.runner.all_finite(new) and step < end.step:
+                step += 1
+                new = self.runner.advance(new, step, step + 1).state
         whole = self.runner.whole(new)
         self.runner.told(lambda: self._explain_divergence(whole, step))
 

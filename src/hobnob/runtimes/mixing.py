@@ -37,7 +37,7 @@ def mixing_tables(W: csr_array, dtype: Any) -> dict[str, jax.Array]:
         return {
             "table": jnp.asarray(columns.T, jnp.int32),
             "weights": jnp.asarray(weights.T, dtype),
-            "once": jnp.ones((), jnp.int32),
+            "chosen": jnp.array(True),
         }
     if size <= _LARGEST_DENSE:
         return {"dense": jnp.asarray(W.toarray(), dtype)}
@@ -79,12 +79,10 @@ def mixed_tree(tables: dict[str, jax.Array], tree: Any) -> Any:
     scattered = agents > _LARGEST_DENSE and neighbours > 3  # an agent's neighbours are far from it
     if not (scattered and alike and sum(widths) <= _LONGEST_ROW):
         return jax.tree.map(lambda leaf: mixed(tables, leaf), tree)
-    # One trip to each neighbour for all it sent. Inside the loop of one turn, of which XLA does not
-    # know that it is one, messages are there; outside, each would be computed by all who hear it.
+    # One trip to each neighbour for all it sent. XLA does not know how the choice falls, so it has
+    # the messages ready before; without it, each would be computed by all who hear it.
     sent = jnp.concatenate(rows, axis=1)
-    heard = jax.lax.fori_loop(
-        0, tables["once"], lambda _, none: mixed(tables, sent), jnp.zeros_like(sent)
-    )
+    heard = jax.lax.cond(tables["chosen"], lambda: mixed(tables, sent), lambda: sent)
     parts = jnp.split(heard, np.cumsum(widths)[:-1], axis=1)
     return structure.unflatten(
         part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)

@@ -154,6 +154,9 @@ class MpiRun(Simulation):
         tables = {level: halo.tables for level, halo in self._halos.items()}
         return tables, self._halos[""].failing
 
+    def overwrite_large(self, state: Any) -> None:
+        """Never: states differ in size, and all ranks must replay a divergence, or none."""
+
     def _kernel_for(self, seeds: int) -> None:
         return None
 

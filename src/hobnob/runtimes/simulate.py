@@ -28,6 +28,7 @@ from hobnob.runtimes.compiler import compiler_options
 from hobnob.runtimes.dsbo_kernel import DSBOKernel, kernel_for
 from hobnob.runtimes.mixing import failing_tables, mixed_tree, mixing_tables, without
 
+_LARGE_STATE = 2**24  # bytes: a copy of it is missed
 _FIRST = np.int32(0)  # of the type that steps have in the loop, for states that keep one
 
 
@@ -97,6 +98,8 @@ class Simulation:
 
     #: Whether this process is the one that writes, prints and measures.
     leads: bool = True
+    #: Whether `advance` writes over the state that it is given.
+    overwrites: bool = False
 
     def __init__(
         self,
@@ -131,6 +134,14 @@ class Simulation:
     def share_loop(self, loops: dict[Any, Any], what: Any) -> None:
         """Use the compiled loop of a run that differs in its step sizes and seeds alone."""
         self._advance = loops.setdefault(what, self._advance)
+
+    def overwrite_large(self, state: Any) -> None:
+        """From now on: a state that is large is gone once the next one is there."""
+        if sum(leaf.nbytes for leaf in jax.tree.leaves(state)) >= _LARGE_STATE:
+            self.overwrites = True
+            self._advance = jax.jit(
+                self._loop, donate_argnums=1, compiler_options=compiler_options()
+            )
 
     def initial_state(self) -> Any:
         init = partial(self._lift, step=_FIRST, ledger=Ledger(), act=self.algorithm.init)

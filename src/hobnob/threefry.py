@@ -26,7 +26,7 @@ _PARITY = np.uint32(0x1BD11BDA)
 def fold_in(key: jax.Array, data: ArrayLike) -> jax.Array:
     """`jax.random.fold_in`."""
     low = np.uint32(data) if isinstance(data, int) else jnp.asarray(data).astype(jnp.uint32)
-    words = _hash(jax.random.key_data(key), np.uint32(0), low)
+    words = _hash(*_words(key), np.uint32(0), low)
     return jax.random.wrap_key_data(jnp.stack(words, axis=-1), impl="threefry2x32")
 
 
@@ -34,13 +34,18 @@ def integers(key: jax.Array, shape: Sequence[int], bound: ArrayLike) -> jax.Arra
     """`jax.random.randint(key, shape, 0, bound, jnp.int32)`, for a bound of at least 1."""
     span = jnp.asarray(bound).astype(jnp.uint32)
     two, many = (jnp.arange(n, dtype=jnp.uint32) for n in (2, prod(shape)))
-    keys = _once(jnp.stack(_hash(jax.random.key_data(key), two * 0, two), axis=-1), span)
-    left, right = _hash(keys[:, None], many[None] * 0, many[None])
+    keys = (_once(word, span)[:, None] for word in _hash(*_words(key), two * 0, two))
+    left, right = _hash(*keys, many[None] * 0, many[None])
     high, low = left ^ right
     wrap = _remainder(np.uint32(1 << 16), span)
     wrap = _remainder(wrap * wrap, span)  # 2^32
     total = _remainder(high, span) * wrap + _remainder(low, span)
     return _once(_remainder(total, span), span).astype(jnp.int32).reshape(tuple(shape))
+
+
+def _words(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    data = jax.random.key_data(key)
+    return data[..., 0], data[..., 1]
 
 
 def _once(words: jax.Array, span: jax.Array) -> jax.Array:
@@ -53,9 +58,8 @@ def _once(words: jax.Array, span: jax.Array) -> jax.Array:
 
 
 @jax.jit
-def _hash(key: jax.Array, high: Any, low: Any) -> tuple[jax.Array, jax.Array]:
-    """The two words that the key makes of every pair of words (high, low)."""
-    first, second = key[..., 0], key[..., 1]
+def _hash(first: Any, second: Any, high: Any, low: Any) -> tuple[jax.Array, jax.Array]:
+    """The two words that a key of two words makes of every pair of words (high, low)."""
     parts = first, second, first ^ second ^ _PARITY
     a, b = jnp.broadcast_arrays(high + first, low + second)
     for i in range(5):

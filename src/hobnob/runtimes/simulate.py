@@ -144,16 +144,14 @@ class Simulation:
             )
 
     def initial_state(self) -> Any:
-        init = partial(self._lift, step=_FIRST, ledger=Ledger(), act=self.algorithm.init)
-        state = jax.jit(init, compiler_options=compiler_options())(self.world)
-        after = jax.eval_shape(self._step, self.world, state, _FIRST)
-        was, is_now = (jax.tree.map(_kind, tree) for tree in (state, after))
+        _, before, after = self._traced
+        was, is_now = (jax.tree.map(_kind, tree) for tree in (before, after))
         if was != is_now:
             raise SettingError(
                 f"{type(self.algorithm).__name__}.step must keep the shapes and dtypes of its "
                 f"state. It was {was} and became {is_now}."
             )
-        return state
+        return jax.jit(self._init, compiler_options=compiler_options())(self.world)
 
     def advance(self, state: Any, start: int, stop: int) -> Advance:
         """The state after steps start .. stop - 1, or at the first one that is not finite."""
@@ -197,17 +195,23 @@ class Simulation:
         """What makes the problem this one."""
         return self.problem.fingerprint
 
-    @cached_property
+    @property
     def ledger(self) -> Ledger:
-        """The entries of one step, found by tracing it."""
+        """The entries of one step."""
+        return self._traced[0]
+
+    @cached_property
+    def _traced(self) -> tuple[Ledger, Any, Any]:
+        """A first step without numbers: what it costs, and the shapes before and after it."""
         ledger = Ledger()
-        state = jax.eval_shape(
-            lambda world: self._lift(world, _FIRST, Ledger(), self.algorithm.init), self.world
+        before = jax.eval_shape(self._init, self.world)
+        after = jax.eval_shape(
+            lambda world, state: self._step(world, state, _FIRST, ledger), self.world, before
         )
-        jax.eval_shape(
-            lambda world, state: self._step(world, state, _FIRST, ledger), self.world, state
-        )
-        return ledger
+        return ledger, before, after
+
+    def _init(self, world: World) -> Any:
+        return self._lift(world, _FIRST, Ledger(), self.algorithm.init)
 
     @cached_property
     def costs(self) -> Costs:

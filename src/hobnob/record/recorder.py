@@ -9,11 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from hobnob.compiler import compiler_options
 from hobnob.errors import SettingError
 from hobnob.ledger import COLUMNS
 from hobnob.record import metrics
 from hobnob.record.view import View
-from hobnob.runtimes.compiler import compiler_options
 
 Metric = Callable[[View], Any]
 Metrics = str | Metric | Sequence[str | Metric] | Mapping[str, Metric] | None

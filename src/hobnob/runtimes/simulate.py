@@ -14,19 +14,19 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_batching import custom_vmap
 
 from hobnob import keys
 from hobnob.agent import Agent, Exchange
 from hobnob.algorithm import Algorithm
+from hobnob.compiler import compiler_options
 from hobnob.errors import SettingError
 from hobnob.ledger import ROUNDS_AT_ONCE, Costs, Ledger, link_of
 from hobnob.links import Links
 from hobnob.network import Network
 from hobnob.problem import Problem
-from hobnob.runtimes.compiler import compiler_options
 from hobnob.runtimes.dsbo_kernel import DSBOKernel, kernel_for
-from hobnob.runtimes.mixing import failing_tables, mixed_tree, mixing_tables, without
+from hobnob.runtimes.mixing import failing_tables, mixing_tables
+from hobnob.runtimes.rows import Rows
 
 _LARGE_STATE = 2**24  # bytes: a copy of it is missed
 _FIRST = np.int32(0)  # of the type that steps have in the loop, for states that keep one
@@ -334,53 +334,7 @@ class Simulation:
         return kernel_for(self.problem, self.network, self.algorithm, self.links, seeds)
 
     def _exchange(self, index: Any, world: World, link_key: jax.Array, step: Any) -> Exchange:
-        return _Exchange(index, world, self.links, link_key, step)
-
-
-class _Exchange(NamedTuple):
-    """What one agent's messages become when all agents are rows of one array."""
-
-    me: jax.Array
-    world: World
-    links: Links | None
-    link_key: jax.Array
-    step: Any
-
-    def mix(self, tree: Any, path: tuple[Any, ...], level: str | None) -> Any:
-        tables = self.world.tables.get(level or "", self.world.tables[""])
-        if self.links is not None:
-            down = self.links.down(keys.of_round(self.link_key, self.step, path), self.step)
-            tables = without(tables, self.world.failing, down)
-        return _across(self.me, tables, tree)
-
-    def to_server(self, tree: Any) -> Any:
-        return _across(self.me, {"mean": jnp.zeros(())}, tree)
-
-    def from_server(self, tree: Any) -> Any:
-        return tree
-
-    def loop(self, count: Any, body: Callable[[Any, Any, Any], Any], start: Any) -> Any:
-        return jax.lax.fori_loop(0, count, lambda i, value: body(self, i, value), start)
-
-
-@custom_vmap
-def _across(index: jax.Array, tables: dict[str, jax.Array], tree: Any) -> Any:
-    """What one agent hears. Alone, outside of a network, that is itself."""
-    return tree
-
-
-@_across.def_vmap
-def _across_all(size: int, batched: Any, index: jax.Array, tables: Any, tree: Any) -> Any:
-    index_batched, _, tree_batched = batched
-    if not index_batched:
-        # An axis of the algorithm's own, such as a vmap over several vectors: each is exchanged.
-        return _across(index, tables, tree), tree_batched
-    whole = jax.tree.map(
-        lambda leaf, stacked: leaf if stacked else jnp.broadcast_to(leaf, (size, *leaf.shape)),
-        tree,
-        tree_batched,
-    )
-    return mixed_tree(tables, whole), jax.tree.map(lambda _: True, tree)
+        return Rows(index, world.tables, world.failing, self.links, link_key, step)
 
 
 def _while(stop: Any, advance: Callable[[Any, Any], Any], carry: Any) -> Any:

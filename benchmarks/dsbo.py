@@ -23,8 +23,9 @@ DSBO = hb.DSBO(alpha=ALPHA, beta=BETA, gamma=GAMMA, terms=B, smoothness=L, stron
 
 def problem_of(agents: int) -> hb.Problem:
     rng = np.random.default_rng(0)
-    records = rng.uniform(-1, 1, (RECORDS, D)), rng.choice([-1.0, 1.0], RECORDS)
-    return hb.problems.get("hyperopt")(data=records, agents=agents, start_weight=1.0)
+    features = rng.uniform(-1, 1, (RECORDS, D))
+    labels = np.sign(features @ np.linspace(-1, 1, D))
+    return hb.problems.get("hyperopt")(data=(features, labels), agents=agents, start_weight=0.1)
 
 
 class Vectorised:
@@ -38,7 +39,8 @@ class Vectorised:
             for source in (problem.loaded().outer_data, problem.loaded().inner_data)
         )
         self.W = hb.ring(agents).matrix
-        self.x, self.y, self.s, self.h = (np.zeros((agents, D)) for _ in range(4))
+        self.x = np.full((agents, D), np.log(0.1))
+        self.y, self.s, self.h = (np.zeros((agents, D)) for _ in range(3))
         self.u, self.v = np.zeros((agents, D, D)), np.tile(np.eye(D), (agents, B, 1, 1))
 
     SHAPES = (("features", (D,)), ("label", ()))

@@ -87,23 +87,24 @@ def main() -> None:
     shards = [shard(k) for k in range(AGENTS)]
     problem = hb.Problem(outer, inner, x0, y0, shards, shards, BATCH)
     algorithm = hb.algorithms.get(name).suggest(hb.Scale(20.0, 0.01))
-    seen = {}
-
-    def look(run, state):
-        seen["state"] = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    with problem.precision():
+        run = hb.Simulate().start(problem, hb.ring(AGENTS), algorithm.bind(AGENTS, STEPS), 0)
+        kinds = jax.tree.leaves(run._traced[1])
+    state = sum(kind.size * kind.dtype.itemsize for kind in kinds)
+    del run
 
     jax.block_until_ready(jnp.zeros(1) + 1)  # JAX itself is up before the start is taken
     clock = time.perf_counter()
     with Peak() as peak:
         result = hb.solve(
-            problem, hb.ring(AGENTS), algorithm, steps=STEPS, record_every=STEPS, callback=look,
+            problem, hb.ring(AGENTS), algorithm, steps=STEPS, record_every=STEPS,
             metrics=["consensus", "outer_loss"],
         )  # fmt: skip
     used = peak.most - peak.start
     print(f"{name}: {problem}, {EXAMPLES * AGENTS * PIXELS * 4 / 1e6:.0f} MB of images")
     print(
-        f"state {seen['state'] / 1e6:.0f} MB; at most {used / 1e6:.0f} MB above the start, "
-        f"{used / seen['state']:.1f} times the state"
+        f"state {state / 1e6:.0f} MB; at most {used / 1e6:.0f} MB above the start, "
+        f"{used / state:.1f} times the state"
     )
     print(
         f"{result.history['seconds'][-1] / STEPS * 1e3:.0f} ms a step, compilation "

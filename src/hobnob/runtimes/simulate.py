@@ -115,15 +115,14 @@ class Simulation:
         self.many_seeds = not isinstance(seeds, int)
         self._hosted = self._host(problem)
         self._agents = jnp.asarray(self._agents_here(), jnp.uint32)
-        per_agent = jax.vmap(keys.of_agent, in_axes=(None, 0))
-        per_seed = jax.vmap(per_agent, in_axes=(0, None)) if self.many_seeds else per_agent
         each = jnp.asarray(seeds, jnp.uint32)
+        agent_keys, link_keys = _keys(each, self._agents)
         tables, failing = self._tables()
         self.world = World(
             self._hosted.place(),
-            per_seed(each, self._agents),
+            agent_keys,
             tables,
-            jax.vmap(keys.of_links)(each) if self.many_seeds else keys.of_links(each),
+            link_keys,
             failing,
             {name: jnp.asarray(rate, problem.dtype) for name, rate in (rates or {}).items()},
         )
@@ -347,6 +346,15 @@ def _while(stop: Any, advance: Callable[[Any, Any], Any], carry: Any) -> Any:
         return step + 1, state, jnp.isfinite(state.x).all() & jnp.isfinite(state.y).all()
 
     return jax.lax.while_loop(lambda carry: (carry[0] < stop) & carry[2], body, carry)
+
+
+@jax.jit
+def _keys(seeds: jax.Array, agents: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Those of the agents and that of the links, for a seed or for each of several."""
+    if seeds.ndim:
+        return jax.vmap(_keys, in_axes=(0, None))(seeds, agents)
+    of_agents = jax.vmap(keys.of_agent, in_axes=(None, 0))(seeds, agents)
+    return of_agents, keys.of_links(seeds)
 
 
 @jax.jit

@@ -26,7 +26,8 @@ from tests.conformance import mailbox
 from tests.reference.world import SEED, Logistic, Nested, compositional_problem, logistic_problem
 
 NAMES = hb.algorithms.names()
-pytestmark = pytest.mark.parametrize("name", NAMES)
+# One algorithm after another, so that what is compiled for one check serves the next.
+pytestmark = pytest.mark.parametrize("name", NAMES, scope="module")
 
 IRREGULAR = nx.Graph([(0, 1), (0, 2), (0, 3), (1, 2), (3, 4), (4, 5)])
 NETWORKS = {

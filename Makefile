@@ -19,7 +19,7 @@ types: $(READY)
 	$(BIN)/pyright --warnings
 
 unit: $(READY)
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

@@ -10,11 +10,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas
 import pytest
 
+from hobnob import cli
 from tests import browser
 
 HOBNOB = Path(sys.executable).with_name("hobnob")
@@ -56,6 +58,37 @@ def hobnob(*arguments: object, cwd: Path, check: int = 0) -> subprocess.Complete
     return done
 
 
+class Called:
+    """The command line called in this process: the same words and exit codes, without the start.
+
+    Starting Python, importing JAX and tracing anew take longer than what most commands do. Those
+    tests that are about a process, its start or its end, use `hobnob` above.
+    """
+
+    def __init__(self, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+        self._capfd, self._monkeypatch = capfd, monkeypatch
+        monkeypatch.setenv("COLUMNS", "100")
+
+    def __call__(self, *arguments: object, cwd: Path, check: int = 0) -> Said:
+        self._capfd.readouterr()
+        self._monkeypatch.chdir(cwd)
+        code = cli.main([str(word) for word in arguments])
+        out, err = self._capfd.readouterr()
+        assert code == check, (code, out, err)
+        assert "Traceback" not in err
+        return Said(out, err)
+
+
+class Said(NamedTuple):
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Called:
+    return Called(capfd, monkeypatch)
+
+
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "my.toml"
@@ -86,7 +119,7 @@ def test_list_names_everything_that_is_registered(tmp_path: Path) -> None:
             assert name in text
 
 
-def test_a_run_fills_its_folder(config: Path) -> None:
+def test_a_run_fills_its_folder(config: Path, call: Called) -> None:
     text = hobnob("run", "my.toml", cwd=config.parent).stdout
     folder = config.parent / "runs" / "0001"
     assert str(folder / "report.html") in text.replace("\n", "")
@@ -100,20 +133,20 @@ def test_a_run_fills_its_folder(config: Path) -> None:
         assert final["x"].shape == (5,)
         assert final["agents['x']"].shape == (4, 5)
         np.testing.assert_allclose(final["agents['x']"].mean(axis=0), final["x"])
-    hobnob("run", "my.toml", cwd=config.parent)
+    call("run", "my.toml", cwd=config.parent)
     assert (config.parent / "runs" / "0002").is_dir()
 
 
-def test_show_repeats_the_summary(config: Path) -> None:
-    ran = hobnob("run", "my.toml", "--out", "here", cwd=config.parent).stdout
-    shown = hobnob("show", "here", cwd=config.parent).stdout
+def test_show_repeats_the_summary(config: Path, call: Called) -> None:
+    ran = call("run", "my.toml", "--out", "here", cwd=config.parent).stdout
+    shown = call("show", "here", cwd=config.parent).stdout
     assert "F at the end" in shown
     assert shown == ran
 
 
-def test_set_changes_a_setting_and_is_kept(config: Path) -> None:
+def test_set_changes_a_setting_and_is_kept(config: Path, call: Called) -> None:
     arguments = ("--set", "steps=10", "--set", "gamma=0.04", "--set", "problem.agents=3")
-    hobnob("run", "my.toml", "--out", "here", *arguments, cwd=config.parent)
+    call("run", "my.toml", "--out", "here", *arguments, cwd=config.parent)
     text = (config.parent / "here" / "config.toml").read_text()
     assert "steps = 10\n" in text
     assert "gamma = 0.04\n" in text
@@ -122,20 +155,20 @@ def test_set_changes_a_setting_and_is_kept(config: Path) -> None:
     assert "--set steps=10 --set gamma=0.04" in page
 
 
-def test_several_seeds(config: Path) -> None:
-    hobnob("run", "my.toml", "--out", "here", "--set", "seed=[3, 9]", cwd=config.parent)
+def test_several_seeds(config: Path, call: Called) -> None:
+    call("run", "my.toml", "--out", "here", "--set", "seed=[3, 9]", cwd=config.parent)
     frame = pandas.read_csv(config.parent / "here" / "history.csv")
     assert frame["seed"].tolist() == [3] * 4 + [9] * 4
     assert len(set(frame["objective"][frame["step"] == 120])) == 2
 
 
-def test_not_converged_is_not_zero(config: Path) -> None:
+def test_not_converged_is_not_zero(config: Path, call: Called) -> None:
     arguments = ("--set", "tolerance=1e-12")
-    text = hobnob("run", "my.toml", *arguments, cwd=config.parent, check=1).stdout
+    text = call("run", "my.toml", *arguments, cwd=config.parent, check=1).stdout
     assert "Not converged" in text
 
 
-def test_interrupt_then_resume_gives_the_same_bits(config: Path) -> None:
+def test_interrupt_then_resume_gives_the_same_bits(config: Path, call: Called) -> None:
     cwd = config.parent
     long = (
         "--set",
@@ -153,7 +186,7 @@ def test_interrupt_then_resume_gives_the_same_bits(config: Path) -> None:
         time.sleep(0.05)
     child.send_signal(signal.SIGINT)
     assert child.wait(timeout=120) == 130
-    assert "hobnob resume cut" in hobnob("show", "cut", cwd=cwd).stdout
+    assert "hobnob resume cut" in call("show", "cut", cwd=cwd).stdout
     # The rest is too long for a test: ask for an end that is near.
     step = _checkpoint_step(cwd / "cut")
     assert 0 < step < 400000
@@ -164,7 +197,7 @@ def test_interrupt_then_resume_gives_the_same_bits(config: Path) -> None:
         (cwd / folder / "config.toml").write_text(text.replace("steps = 400000", f"steps = {end}"))
     (cwd / "whole" / "versions.json").write_text((cwd / "cut" / "versions.json").read_text())
     hobnob("resume", "cut", cwd=cwd)
-    hobnob("resume", "whole", cwd=cwd)  # nothing to resume from yet: it starts at 0
+    call("resume", "whole", cwd=cwd)  # nothing to resume from yet: it starts at 0
     assert _rows(cwd / "cut") == _rows(cwd / "whole")
     with np.load(cwd / "cut/final.npz") as cut, np.load(cwd / "whole/final.npz") as whole:
         for name in whole:
@@ -201,36 +234,38 @@ def test_divergence_says_how_to_go_on_and_going_on_works(config: Path) -> None:
         ('name = "ring"|edges = [[0, 1], [2, 3]]', "The graph has two parts"),
     ],
 )
-def test_bad_configurations_are_explained(config: Path, change: str, message: str) -> None:
+def test_bad_configurations_are_explained(
+    config: Path, change: str, message: str, call: Called
+) -> None:
     old, _, new = change.partition("|")
     assert old in QUADRATIC
     config.write_text(QUADRATIC.replace(old, new, 1))
-    assert message in hobnob("run", "my.toml", cwd=config.parent, check=2).stderr
+    assert message in call("run", "my.toml", cwd=config.parent, check=2).stderr
 
 
-def test_missing_files_and_folders_are_explained(config: Path) -> None:
+def test_missing_files_and_folders_are_explained(config: Path, call: Called) -> None:
     cwd = config.parent
-    assert "no.toml cannot be read" in hobnob("run", "no.toml", cwd=cwd, check=2).stderr
+    assert "no.toml cannot be read" in call("run", "no.toml", cwd=cwd, check=2).stderr
     for command in ("resume", "show"):
-        assert "holds no run" in hobnob(command, "nowhere", cwd=cwd, check=2).stderr
-    hobnob("run", "my.toml", "--out", "here", "--set", "steps=5", cwd=cwd)
-    again = hobnob("run", "my.toml", "--out", "here", cwd=cwd, check=2).stderr
+        assert "holds no run" in call(command, "nowhere", cwd=cwd, check=2).stderr
+    call("run", "my.toml", "--out", "here", "--set", "steps=5", cwd=cwd)
+    again = call("run", "my.toml", "--out", "here", cwd=cwd, check=2).stderr
     assert "already holds a run" in again
 
 
-def test_without_an_algorithm_one_is_chosen(config: Path) -> None:
+def test_without_an_algorithm_one_is_chosen(config: Path, call: Called) -> None:
     text = config.read_text()
     start = text.index("[algorithm]")
     rest = text[start + 1 :]
     after = rest[rest.index("\n[") :] if "\n[" in rest else ""
     config.write_text(text[:start] + after)
-    said = hobnob("run", config.name, "--out", "chosen", "--set", "steps=40", cwd=config.parent)
+    said = call("run", config.name, "--out", "chosen", "--set", "steps=40", cwd=config.parent)
     assert "SPARKLE was chosen" in said.stdout
     assert "SPARKLE was chosen" in (config.parent / "chosen" / "report.html").read_text()
-    assert "SPARKLE was chosen" in hobnob("show", "chosen", cwd=config.parent).stdout
+    assert "SPARKLE was chosen" in call("show", "chosen", cwd=config.parent).stdout
 
 
-def test_data_file_is_found_beside_the_configuration(tmp_path: Path) -> None:
+def test_data_file_is_found_beside_the_configuration(tmp_path: Path, call: Called) -> None:
     rng = np.random.default_rng(0)
     rows = [
         f"{'+1' if a[0] > 0 else '-1'} " + " ".join(f"{i + 1}:{v:.3f}" for i, v in enumerate(a))
@@ -240,7 +275,7 @@ def test_data_file_is_found_beside_the_configuration(tmp_path: Path) -> None:
     text = QUADRATIC.replace('name = "quadratic"', 'name = "hyperopt"\ndata = "some.libsvm"')
     (tmp_path / "my.toml").write_text(text.replace("noise = 0.1\n", ""))
     (tmp_path / "elsewhere").mkdir()
-    hobnob("run", "../my.toml", "--out", "here", cwd=tmp_path / "elsewhere")
+    call("run", "../my.toml", "--out", "here", cwd=tmp_path / "elsewhere")
     assert str(tmp_path / "some.libsvm") in (tmp_path / "elsewhere/here/config.toml").read_text()
 
 

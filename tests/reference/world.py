@@ -164,29 +164,34 @@ def _draws(
 ) -> np.ndarray:
     """The rows that all agents draw in all steps: [agents, steps, *loops, (count,) batch]."""
     source = getattr(problem, level)
-    number = np.uint32(crc32(slot.encode()))  # as in hobnob.keys
+    shape = source.size, steps, *of
+    agent, step, *loops = np.indices(shape, np.uint32).reshape(len(shape), -1)
+    slots = np.full_like(agent, crc32(slot.encode()))  # as in hobnob.keys
+    drawn = _drawer(source.batch_size, count)
+    found = []
     with problem.precision():
-        agents, ts = jnp.arange(source.size, dtype=jnp.uint32), jnp.arange(steps)
-        loops = [jnp.arange(n) for n in of]
-        draws = _drawer(source.batch_size, count, len(of))
-        return np.asarray(draws(agents, source.starts, source.lengths, number, ts, *loops))
+        for some in np.array_split(np.arange(agent.size), -(-agent.size // AT_ONCE)):
+            chosen = np.resize(some, AT_ONCE)  # filled up: one shape, one program
+            names = jnp.broadcast_to(jax.random.key(SEED, impl="threefry2x32"), AT_ONCE)
+            for part in (agent, step, slots, *loops):
+                names = _folded(names, part[chosen])
+            whose = agent[chosen]
+            rows = drawn(names, source.starts[whose], source.lengths[whose])
+            found.append(np.asarray(rows)[: some.size])
+    rows = np.concatenate(found)
+    return rows.reshape(*shape, *rows.shape[1:])
+
+
+# All in small programs that serve every shape: compiled as one, they take ten times as long.
+AT_ONCE = 2048
+_folded = jax.jit(jax.vmap(jax.random.fold_in))
 
 
 @cache
-def _drawer(batch_size: int | None, count: int | None, depth: int) -> Any:
-    """One program for all shards and slots: compiling it takes longer than anything it does."""
+def _drawer(batch_size: int | None, count: int | None) -> Any:
     source = hb.Records([np.zeros((1, 1))], batch_size)
 
-    def draw(agent: Any, start: Any, length: Any, number: Any, step: Any, *loops: Any) -> Any:
-        key = keys.of_agent(SEED, agent)
-        for part in (step, number, *loops):
-            key = jax.random.fold_in(key, part)
+    def draw(key: Any, start: Any, length: Any) -> Any:
         return source.draw(key, Place((), start, length), count)
 
-    lifted = draw
-    for level in reversed(range(depth)):
-        axes = [None] * 5 + [0 if i == level else None for i in range(depth)]
-        lifted = jax.vmap(lifted, in_axes=tuple(axes))
-    lifted = jax.vmap(lifted, in_axes=(None, None, None, None, 0) + (None,) * depth)
-    lifted = jax.vmap(lifted, in_axes=(0, 0, 0, None, None) + (None,) * depth)
-    return jax.jit(lifted)
+    return jax.jit(jax.vmap(draw))

@@ -81,7 +81,7 @@ def rows(quick: bool) -> Iterator[Row]:
             clock = time.perf_counter()
             network = make(agents)
             built.append(time.perf_counter() - clock)
-            window = max(4, 400_000 // agents)
+            window = max(12, 400_000 // agents)
             steps.append(min(pace(problem, network, DSOBA, window) for _ in range(2)))
             memory = held(problem, network)
         total = [b + 100 * s for b, s in zip(built, steps, strict=True)]
@@ -100,7 +100,7 @@ def rows(quick: bool) -> Iterator[Row]:
     steps, memory = [], 0.0
     for dim in dims:
         problem, network = long_y(dim), hb.ring(EIGHT)
-        window = max(4, 10**6 // dim)
+        window = max(12, 10**6 // dim)
         steps.append(min(pace(problem, network, DSOBA, window) for _ in range(2)))
         memory = held(problem, network)
     each = ", ".join(f"{s * 1e6:,.0f}" for s in steps)

@@ -26,6 +26,26 @@ def test_keys_and_numbers_are_those_of_jax(wide: bool) -> None:
                 assert (ours == theirs).all(), f"seed {seed}, below {span}"
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_real_numbers_and_split_keys_are_those_of_jax(dtype: str) -> None:
+    with jax.enable_x64(dtype == "float64"):
+        for seed in range(3):
+            key = jax.random.key(seed, impl="threefry2x32")
+            pairs = [
+                (threefry.uniform(key, (40, 5), dtype), jax.random.uniform(key, (40, 5), dtype)),
+                (threefry.normal(key, (200,), dtype), jax.random.normal(key, (200,), dtype)),
+                *(
+                    (
+                        jax.random.key_data(make(key, 3))
+                        for make in (threefry.split, jax.random.split)
+                    ),
+                ),
+            ]
+            for ours, theirs in pairs:
+                assert ours.dtype == theirs.dtype
+                np.testing.assert_array_equal(ours, theirs)
+
+
 def test_lifted_over_agents_and_compiled_they_are_the_same() -> None:
     keys = jax.random.split(jax.random.key(5, impl="threefry2x32"), 7)
     lengths = jnp.arange(60, 67, dtype=jnp.int32)

@@ -26,7 +26,7 @@ import numpy as np
 
 from hobnob.errors import ProblemError
 from hobnob.shards import checked_batch_size, checked_shards
-from hobnob.threefry import integers
+from hobnob.threefry import integers, split
 
 Loss = Callable[[Any, Any, Any], jax.Array]
 
@@ -219,7 +219,7 @@ class Simulator:
         return Place(0, 0, 0)
 
     def draw(self, key: jax.Array, place: Place, count: int | None = None) -> jax.Array:
-        return key if count is None else jax.random.split(key, count)
+        return key if count is None else split(key, count)
 
     def singles(self, place: Place, handle: jax.Array) -> tuple[jax.Array, jax.Array]:
         raise ProblemError(f"{self.label}: a simulator's samples have no numbers to know them by.")

@@ -30,17 +30,47 @@ def fold_in(key: jax.Array, data: ArrayLike) -> jax.Array:
     return jax.random.wrap_key_data(jnp.stack(words, axis=-1), impl="threefry2x32")
 
 
+def split(key: jax.Array, count: int = 2) -> jax.Array:
+    """`jax.random.split`."""
+    numbers = jnp.arange(count, dtype=jnp.uint32)
+    words = _hash(*_words(key), numbers * 0, numbers)
+    return jax.random.wrap_key_data(jnp.stack(words, axis=-1), impl="threefry2x32")
+
+
+def uniform(key: jax.Array, shape: Sequence[int], dtype: Any, least: float = 0.0) -> jax.Array:
+    """`jax.random.uniform(key, shape, dtype, least)`: from `least` to 1, which is left out."""
+    numbers = jnp.arange(prod(shape), dtype=jnp.uint32)
+    high, low = _hash(*map(_once, _words(key)), numbers * 0, numbers)
+    kind = jnp.finfo(dtype)
+    if kind.bits == 64:
+        bits = high.astype(jnp.uint64) << np.uint64(32) | low.astype(jnp.uint64)
+    else:
+        bits = high ^ low
+    one = np.ones((), dtype).view(bits.dtype)
+    # The digits of a number from 1 to 2.
+    digits = lax.bitcast_convert_type(bits >> (kind.bits - kind.nmant) | one, dtype) - 1
+    start = np.asarray(least, dtype)
+    numbers = jnp.maximum(start, digits * (1 - start) + start)
+    return numbers.reshape(tuple(shape))
+
+
+def normal(key: jax.Array, shape: Sequence[int], dtype: Any) -> jax.Array:
+    """`jax.random.normal`."""
+    least = float(np.nextafter(np.array(-1, dtype), np.array(0, dtype)))
+    return lax.erf_inv(uniform(key, shape, dtype, least)) * np.array(np.sqrt(2), dtype)
+
+
 def integers(key: jax.Array, shape: Sequence[int], bound: ArrayLike) -> jax.Array:
     """`jax.random.randint(key, shape, 0, bound, jnp.int32)`, for a bound of at least 1."""
     span = jnp.asarray(bound).astype(jnp.uint32)
     two, many = (jnp.arange(n, dtype=jnp.uint32) for n in (2, prod(shape)))
-    keys = (_once(word, span)[:, None] for word in _hash(*_words(key), two * 0, two))
+    keys = (_once(word)[:, None] for word in _hash(*_words(key), two * 0, two))
     left, right = _hash(*keys, many[None] * 0, many[None])
     high, low = left ^ right
     wrap = _remainder(np.uint32(1 << 16), span)
     wrap = _remainder(wrap * wrap, span)  # 2^32
     total = _remainder(high, span) * wrap + _remainder(low, span)
-    return _once(_remainder(total, span), span).astype(jnp.int32).reshape(tuple(shape))
+    return _once(_remainder(total, span)).astype(jnp.int32).reshape(tuple(shape))
 
 
 def _words(key: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -48,13 +78,13 @@ def _words(key: jax.Array) -> tuple[jax.Array, jax.Array]:
     return data[..., 0], data[..., 1]
 
 
-def _once(words: jax.Array, span: jax.Array) -> jax.Array:
+def _once(words: jax.Array) -> jax.Array:
     """The words, which XLA then computes once.
 
     It would compute them anew for all who read them, unless they end in something that it takes
     for expensive, such as a division by what it does not know to be 1.
     """
-    return words // jnp.minimum(span, np.uint32(1))
+    return words // jnp.minimum(words | np.uint32(1), np.uint32(1))
 
 
 @jax.jit

@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hobnob import threefry
 from hobnob.data import Records, Simulator
 from hobnob.errors import ProblemError
 from hobnob.pooled import Exact
@@ -70,11 +71,13 @@ class Policy(Problem):
         def draw(key: jax.Array, mean_rewards: jax.Array) -> dict[str, jax.Array]:
             """One transition from every state, with its reward."""
             precision = mean_rewards.dtype
-            move, pay = jax.random.split(key)
-            uniform = jax.random.uniform(move, (states,), precision)
+            move, pay = threefry.split(key)
+            uniform = threefry.uniform(move, (states,), precision)
             table = jnp.asarray(cumulative, precision)
-            nexts = jax.vmap(lambda c, u: jnp.searchsorted(c, u, side="right"))(table, uniform)
-            noise = reward_noise * jax.random.normal(pay, (states,), precision)
+            nexts = jax.vmap(
+                lambda c, u: jnp.searchsorted(c, u, side="right", method="scan_unrolled")
+            )(table, uniform)
+            noise = reward_noise * threefry.normal(pay, (states,), precision)
             return {
                 "reward": mean_rewards[jnp.arange(states), nexts] + noise,
                 "next_features": jnp.asarray(features, precision)[nexts],

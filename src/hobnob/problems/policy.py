@@ -74,9 +74,7 @@ class Policy(Problem):
             move, pay = threefry.split(key)
             uniform = threefry.uniform(move, (states,), precision)
             table = jnp.asarray(cumulative, precision)
-            nexts = jax.vmap(
-                lambda c, u: jnp.searchsorted(c, u, side="right", method="scan_unrolled")
-            )(table, uniform)
+            nexts = jax.vmap(lambda c, u: jnp.searchsorted(c, u, side="right"))(table, uniform)
             noise = reward_noise * threefry.normal(pay, (states,), precision)
             return {
                 "reward": mean_rewards[jnp.arange(states), nexts] + noise,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from hobnob.runtimes import lifeline
 from tests.mpi import ranks
 
 FATES = {
@@ -30,6 +34,33 @@ def test_a_lost_rank_ends_all(fate: str, victim: int, tmp_path: Path) -> None:
     assert f"Rank {victim} (agent {victim}) {words}" in told[0]
     assert "Traceback" not in end.err
     ranks.all_gone(processes)
+
+
+class OneOfTwo:
+    """A communicator, as far as the lifeline of rank 0 asks."""
+
+    rank, size = 0, 2
+
+    def allgather(self, mine: object) -> list[object]:
+        return [mine, mine]
+
+
+def test_a_rank_that_leaves_after_an_error_of_all_is_not_lost(monkeypatch) -> None:
+    """It may be gone before rank 0 has told the error: that is what it was let go for."""
+    here, there = socket.socketpair()
+    monkeypatch.setattr(lifeline, "_connected", lambda comm, near: {1: lifeline._Peer(here)})
+    ends: list[str] = []
+    monkeypatch.setattr(lifeline.Lifeline, "_end", lambda self, words, aloud: ends.append(words))
+    line = lifeline.Lifeline(OneOfTwo(), ["rank 0", "rank 1"], silence=5, patience=60)
+    there.sendall(b'{"failed": "the disk is full"}\n')
+    closing = threading.Thread(target=lambda: (there.recv(4096), there.recv(4096), there.close()))
+    closing.start()
+    line._note_failure(0, "the disk is full")
+    assert line._settled.wait(5)
+    closing.join(5)
+    time.sleep(0.5)  # several looks at the line of a rank that has hung up
+    assert ends == []
+    line._close()
 
 
 def test_a_full_disk(tmp_path: Path) -> None:

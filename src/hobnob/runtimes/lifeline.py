@@ -156,6 +156,8 @@ class Lifeline:
 
     def _judge_failures(self, now: float) -> None:
         if len(self._failed) == self._size and len(set(self._failed.values())) == 1:
+            for peer in self._peers.values():
+                peer.leaves = True  # as soon as it hears this
             self._say({"same": True})
             self._settled.set()
             self._failed = {}

@@ -69,7 +69,7 @@ def rows(quick: bool) -> Iterator[Row]:
     yield Row("hobnob --help", "the clock", min(help_seconds() for _ in turns), 0.3, **seconds)
     for algorithm, goal in (("DSBO", 2.0), ("D-SOBA", 1.0)):
         seen = [started(algorithm) for _ in turns]
-        yield Row(f"{algorithm}, K=5: from hb.solve to the end of step 1, beyond compilation",
+        yield Row(f"{algorithm}, K=5: to the end of step 1, beyond compilation",
                   "the clock", min(s["beyond"] for s in seen), 0.2, **seconds)  # fmt: skip
         yield Row(f"{algorithm}, K=5: compilation", "the clock",
                   min(s["compile"] for s in seen), goal, **seconds)  # fmt: skip

@@ -26,15 +26,13 @@ _PARITY = np.uint32(0x1BD11BDA)
 def fold_in(key: jax.Array, data: ArrayLike) -> jax.Array:
     """`jax.random.fold_in`."""
     low = np.uint32(data) if isinstance(data, int) else jnp.asarray(data).astype(jnp.uint32)
-    words = _hash(*_words(key), np.uint32(0), low)
-    return jax.random.wrap_key_data(jnp.stack(words, axis=-1), impl="threefry2x32")
+    return _key(*_hash(*_words(key), np.uint32(0), low))
 
 
 def split(key: jax.Array, count: int = 2) -> jax.Array:
     """`jax.random.split`."""
     numbers = jnp.arange(count, dtype=jnp.uint32)
-    words = _hash(*_words(key), numbers * 0, numbers)
-    return jax.random.wrap_key_data(jnp.stack(words, axis=-1), impl="threefry2x32")
+    return _key(*_hash(*_words(key), numbers * 0, numbers))
 
 
 def uniform(key: jax.Array, shape: Sequence[int], dtype: Any, least: float = 0.0) -> jax.Array:
@@ -76,6 +74,10 @@ def integers(key: jax.Array, shape: Sequence[int], bound: ArrayLike) -> jax.Arra
 def _words(key: jax.Array) -> tuple[jax.Array, jax.Array]:
     data = jax.random.key_data(key)
     return data[..., 0], data[..., 1]
+
+
+def _key(first: jax.Array, second: jax.Array) -> jax.Array:
+    return jax.random.wrap_key_data(jnp.stack([first, second], axis=-1), impl="threefry2x32")
 
 
 def _once(words: jax.Array) -> jax.Array:

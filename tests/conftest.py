@@ -5,9 +5,21 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 # Most of a test's time is compilation, and tests, their workers and the processes that they start
 # compile the same programs again and again. Set before JAX is imported, and inherited.
 _CACHE = Path(__file__).parents[1] / ".pytest_cache" / "jax"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+# JAX writes an entry of that cache in place: whoever reads it meanwhile is warned, and compiles.
+_HALF_WRITTEN = "ignore:Error reading persistent compilation cache entry:UserWarning"
+os.environ["PYTHONWARNINGS"] = ",".join(
+    filter(None, [os.environ.get("PYTHONWARNINGS"), _HALF_WRITTEN])
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("filterwarnings", _HALF_WRITTEN)

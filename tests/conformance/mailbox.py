@@ -34,6 +34,10 @@ class Mailboxes:
         self._rounds: dict[int, int] = defaultdict(int)
         self._delivered = threading.Barrier(network.size, timeout=600)
 
+    def close(self) -> None:
+        """Nobody waits any longer for somebody who has failed."""
+        self._delivered.abort()
+
     def round(self, k: int, tree: Any, to: list[int], combine: Any) -> Any:
         """Post the same parcel to several boxes, wait for everybody, and open one's own."""
         leaves, structure = jax.tree.flatten(tree)
@@ -114,8 +118,18 @@ def run(
                 state = algorithm.step(agent(step), state)
             return jax.tree.map(np.asarray, state)
 
+    def live_or_tell(k: int) -> Any:
+        try:
+            return live(k)
+        except BaseException:
+            mail.close()
+            raise
+
     with ThreadPoolExecutor(network.size) as threads:
-        states = list(threads.map(live, range(network.size)))
+        lives = [threads.submit(live_or_tell, k) for k in range(network.size)]
+    # Those who waited in vain for somebody who failed come after the one who did.
+    lives.sort(key=lambda life: isinstance(life.exception(), threading.BrokenBarrierError))
+    states = [life.result() for life in lives]
     return {name: np.stack([getattr(s, name) for s in states]) for name in states[0]._fields}, mail
 
 

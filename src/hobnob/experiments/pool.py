@@ -14,6 +14,7 @@ import shutil
 import signal
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -213,6 +214,8 @@ def _share_compilations(folder: Path) -> None:
     """The simulations of one setting differ in their data alone: one compilation serves all."""
     import jax
 
+    # JAX writes in place: who reads a half-written entry compiles by itself, which is no news.
+    warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry")
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -43,7 +43,8 @@ def both(
             state = run.initial_state()
             for a, b in ((0, 1), (1, 10), (10, steps)):
                 state = run.advance(state, a, b).state
-            ends.append({name: np.asarray(value) for name, value in state._asdict().items()})
+            whole = run.whole(state)
+            ends.append({name: np.asarray(value) for name, value in whole._asdict().items()})
     return ends[0], ends[1]
 
 
@@ -90,6 +91,19 @@ def test_batches_and_shards(batch_size: int | None, lengths: list[int]) -> None:
 def test_networks_links_and_seeds(network: hb.Network, links: Any, seed: Any) -> None:
     problem = logistic_problem(RAGGED[: network.size], 1)
     assert_equal(both(problem, network, seed=seed, links=links))
+
+
+@pytest.mark.parametrize("seed", [3, [3, 4], range(11)], ids=["one", "together", "seed by seed"])
+def test_a_state_passes_both_doors_as_it_is(seed: Any) -> None:
+    """A run that is resumed goes on from the very bits that were saved."""
+    problem, network = logistic_problem(RAGGED, 1), hb.ring(6)
+    with problem.precision():
+        run = Simulation(problem, network, DSBO.bind(6, 9), seed)
+        state = run.advance(run.initial_state(), 0, 9).state
+        again = run.held(run.whole(state))
+        assert jax.tree.map(np.shape, run.whole(state)) == jax.tree.map(np.shape, run.shapes)
+        for name, value in state._asdict().items():
+            np.testing.assert_array_equal(getattr(again, name), value, err_msg=name)
 
 
 def test_other_losses_other_precision_and_bounds() -> None:

@@ -20,7 +20,10 @@ CHUNK_SECONDS = 0.25  # how long the device runs before the host looks at Ctrl-C
 
 
 class Loop:
-    """Chunks of steps on the device; records, checkpoints and questions between them."""
+    """Chunks of steps on the device; records, checkpoints and questions between them.
+
+    States are as the runner holds them.
+    """
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class Loop:
             stop = self.runner.told(lambda: self._next_stop(step, chunk))  # noqa: B023
             clock = time.perf_counter()
             new = self.runner.advance(state, step, stop)
-            if not (new.finite and self.runner.all_finite(new.state)):
+            if not new.finite:
                 self._diverged(None if self.runner.overwrites else state, step, new)
             took = max(time.perf_counter() - clock, 1e-9)
             rate = (stop - step) / took
@@ -155,13 +158,13 @@ class Loop:
         after every step, so the step is right, and another variable may have gone wrong just
         before them.
         """
-        step, new = end.step - 1, end.state
+        step, new = end.step - 1, end
         if state is not None:
-            step, new = start, self.runner.advance(state, start, start + 1).state
-            while self.runner.all_finite(new) and step < end.step:
+            step, new = start, self.runner.advance(state, start, start + 1)
+            while new.finite and step < end.step:
                 step += 1
-                new = self.runner.advance(new, step, step + 1).state
-        whole = self.runner.whole(new)
+                new = self.runner.advance(new.state, step, step + 1)
+        whole = self.runner.whole(new.state)
         self.runner.told(lambda: self._explain_divergence(whole, step))
 
     def _explain_divergence(self, state: Any, step: int) -> None:

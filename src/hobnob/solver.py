@@ -140,7 +140,7 @@ def solve(
             horizon = int(saved.identity["horizon"])
             then = _identity(run, seeds, record_every, recorder, horizon)
             run.told(lambda: store.check(saved, then))
-            state, start, seconds = _restore(saved, state, recorder, record_every, steps)
+            state, start, seconds = _restore(saved, run, recorder, record_every, steps)
         loop = Loop(run, recorder, store, identity, record_every, steps, tolerance, callback)
         if saved and (status := loop.settled(state, start, seconds)):
             return _result(loop, state, start, status, seeds)
@@ -238,22 +238,23 @@ def _identity(
 
 
 def _restore(
-    saved: Checkpoint, template: Any, recorder: Recorder, record_every: int, steps: int
+    saved: Checkpoint, run: Any, recorder: Recorder, record_every: int, steps: int
 ) -> tuple[Any, int, float]:
     if saved.step > steps:
         raise CheckpointError(
             f"The checkpoint is at step {saved.step}, beyond the {steps} steps asked for."
         )
-    for name, leaf in template._asdict().items():
+    shapes = run.shapes
+    for name, leaf in shapes._asdict().items():
         kept = saved.state.get(name)
         if kept is None or kept.shape != leaf.shape or kept.dtype != leaf.dtype:
             raise CheckpointError(f"The checkpoint does not hold {name} in the shape {leaf.shape}.")
-    state = type(template)(**{name: jnp.asarray(saved.state[name]) for name in template._fields})
+    state = type(shapes)(**{name: jnp.asarray(saved.state[name]) for name in shapes._fields})
     # The last row of a shorter run may lie off the grid; a longer one would not have it.
     rows = saved.history["step"].reshape(-1, saved.history["step"].shape[-1])[0]
     stay = (rows % record_every == 0) | (rows == steps)
     recorder.restore({name: values[..., stay] for name, values in saved.history.items()})
-    return state, saved.step, saved.seconds
+    return run.held(state), saved.step, saved.seconds
 
 
 def _result(loop: Loop, state: Any, step: int, status: str, seeds: int | list[int]) -> Result:

@@ -88,7 +88,7 @@ def simulated(name: str, where: str) -> Simulation:
 def end_of(run: Simulation, steps: int) -> dict[str, np.ndarray]:
     """Every variable of every agent after so many steps."""
     with run.problem.precision():
-        state = run.advance(run.initial_state(), 0, steps).state
+        state = run.whole(run.advance(run.initial_state(), 0, steps).state)
         return {name: np.asarray(value) for name, value in state._asdict().items()}
 
 
@@ -136,9 +136,11 @@ def test_disturbance_travels_one_hop_a_round(name: str) -> None:
     with problem.precision():
         run = Simulation(problem, network, suggested(name), SEED)
         rounds = int(run.costs.until(3)["rounds"][0] - run.costs.until(2)["rounds"][0])
-        calm = run.advance(run.initial_state(), 0, 2).state
+        calm = run.whole(run.advance(run.initial_state(), 0, 2).state)
         disturbed = type(calm)(*(leaf.at[7].add(0.01) for leaf in calm))
-        after, after_disturbed = (run.advance(s, 2, 3).state for s in (calm, disturbed))
+        after, after_disturbed = (
+            run.whole(run.advance(run.held(s), 2, 3).state) for s in (calm, disturbed)
+        )
     moved = {
         k
         for old, new in zip(after, after_disturbed, strict=True)

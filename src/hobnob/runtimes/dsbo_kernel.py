@@ -7,7 +7,7 @@ every iteration. Two things make that several times faster than lifting the step
   agents. The b dependent products of (7) are short; across agents they are long and independent.
 - v is symmetric, so only its upper triangle is kept: about half as much to read and to write.
 
-The layout lives inside the compiled loop only: `packed` and `unpacked` are its two doors. What is
+States stay in this layout from chunk to chunk: `packed` and `unpacked` are its two doors. What is
 left of the iteration, (1) to (5), is small and is lifted from one agent, as everywhere else.
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
+from functools import partial
 from typing import Any
 
 import jax
@@ -53,7 +54,10 @@ def kernel_for(
 
 
 class DSBOKernel:
-    """The step of DSBO on states whose v is `packed`: (b, d (d + 1) / 2, [seeds,] agents)."""
+    """The step of DSBO on states whose v is `packed`: (b, d (d + 1) / 2, [seeds,] agents).
+
+    Where a step is to have one seed only, seeds come first.
+    """
 
     def __init__(self, algorithm: DSBO, dim_y: int, network: Network, links_fail: bool, seeds: int):
         self._algorithm, self._links_fail = algorithm, links_fail
@@ -74,11 +78,14 @@ class DSBOKernel:
         return other
 
     def packed(self, state: State) -> State:
-        return state._replace(v=self._upper_in_lanes(state.v))
+        return state._replace(v=self._each(state, self._upper_in_lanes)(state.v))
 
     def unpacked(self, state: State) -> State:
-        v = _laid_out(jnp.moveaxis(state.v, (0, 1), (-2, -1)))
-        return state._replace(v=v[..., self._place])
+        return state._replace(v=self._each(state, partial(_squares, self._place))(state.v))
+
+    def _each(self, state: State, act: Callable[[jax.Array], jax.Array]) -> Callable[..., Any]:
+        """`act`, for one seed after the other where a step has only one."""
+        return jax.vmap(act) if self.alone and state.x.ndim > 2 else act
 
     def step(self, lift: Lift, state: State) -> State:
         """One iteration of a packed state."""
@@ -165,6 +172,12 @@ class DSBOKernel:
         entries = matrices.reshape(*matrices.shape[:-2], -1)
         upper = entries[..., rows * matrices.shape[-1] + columns]
         return jnp.moveaxis(upper, (-2, -1), (0, 1))
+
+
+@jax.jit
+def _squares(place: np.ndarray, v: jax.Array) -> jax.Array:
+    """(b, d (d + 1) / 2, [seeds,] agents) -> ([seeds,] agents, b, d, d)."""
+    return _laid_out(jnp.moveaxis(v, (0, 1), (-2, -1)))[..., place]
 
 
 def _to_lanes(vectors: jax.Array) -> jax.Array:

@@ -28,7 +28,7 @@ from hobnob.network import Network
 from hobnob.problem import Problem
 from hobnob.runtimes.foreign import call
 from hobnob.runtimes.halo import TOKEN, Halo
-from hobnob.runtimes.simulate import Advance, Simulation, World
+from hobnob.runtimes.simulate import Advance, Simulation, World, all_finite
 from hobnob.runtimes.wire import Wire
 
 
@@ -89,9 +89,6 @@ class MpiRun(Simulation):
             raise _from_parts(failed)
         return value
 
-    def all_finite(self, state: Any) -> bool:
-        return all(self._wire.allgather(super().all_finite(state)))
-
     def share_of(self, state: dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
         axis = 1 if self.many_seeds else 0
         shares = None
@@ -132,17 +129,17 @@ class MpiRun(Simulation):
     # --- what differs from a simulation --------------------------------------------------------
 
     def advance(self, state: Any, start: int, stop: int) -> Advance:
-        _, state = self._advance(self.world, state, np.int32(start), np.int32(stop))
-        jax.block_until_ready(state)
-        return Advance(stop, state, True)
+        state, finite = self._advance(self.world, state, np.int32(start), np.int32(stop))
+        return Advance(stop, state, all(self._wire.allgather(bool(finite))))
 
     def _loop(self, world: World, state: Any, start: jax.Array, stop: jax.Array) -> Any:
         # Nobody leaves early: the others would wait. What is not finite is seen afterwards.
-        return jax.lax.while_loop(
+        _, state = jax.lax.while_loop(
             lambda carry: carry[0] < stop,
             lambda carry: (carry[0] + 1, self._step(world, carry[1], carry[0])),
             (start, state),
         )
+        return state, all_finite(state)
 
     def _host(self, problem: Problem) -> Problem:
         return problem.hosting(self._agents_here().tolist())

@@ -86,11 +86,14 @@ class Advance(NamedTuple):
 
     step: int
     state: Any
-    finite: bool
+    finite: bool  # all of the state
 
 
 class Simulation:
     """One run. A state is the algorithm's NamedTuple with leading axes ([seeds,] agents).
+
+    Between calls of `advance` it is held as the loop wants it, which may be in another layout:
+    `held` and `whole` are the two doors.
 
     `problem` is the whole one. A runtime that hosts some of the agents only overrides what differs
     then: `_host`, `_agents_here`, `_tables`, `_exchange`, and what asks for all of them.
@@ -150,7 +153,19 @@ class Simulation:
                 f"{type(self.algorithm).__name__}.step must keep the shapes and dtypes of its "
                 f"state. It was {was} and became {is_now}."
             )
-        return jax.jit(self._init, compiler_options=compiler_options())(self.world)
+        first = jax.jit(
+            lambda world: self.held(self._init(world)), compiler_options=compiler_options()
+        )
+        return first(self.world)
+
+    @property
+    def shapes(self) -> Any:
+        """Those of a state that is not held."""
+        return self._traced[1]
+
+    def held(self, state: Any) -> Any:
+        """A state of the agents that are here, as the loop wants it."""
+        return state if self._kernel is None else self._kernel.packed(state)
 
     def advance(self, state: Any, start: int, stop: int) -> Advance:
         """The state after steps start .. stop - 1, or at the first one that is not finite."""
@@ -163,8 +178,8 @@ class Simulation:
         return self.world.places
 
     def whole(self, state: Any) -> Any:
-        """A state with all agents in it, where `leads`; all processes must ask."""
-        return state
+        """A held state as it is, with all agents in it, where `leads`; all processes must ask."""
+        return state if self._kernel is None else self._kernel.unpacked(state)
 
     def everyone(self, leaf: Any) -> np.ndarray:
         """A leaf of a state with all agents in it, for all processes."""
@@ -173,9 +188,6 @@ class Simulation:
     def told(self, act: Callable[[], Any]) -> Any:
         """What `act` returns, or raises, where `leads`: known to all, done once."""
         return act()
-
-    def all_finite(self, state: Any) -> bool:
-        return bool(_finite_leaves(state))
 
     def pooled_losses(self, state: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
         """The losses over all data, where the one that leads does not have it."""
@@ -279,8 +291,7 @@ class Simulation:
             return ends[0].min(), ends[1], ends[2].all()
         if kernel is not None:
             return self._kernel_loop(kernel, world, state, start, stop)
-        carry = start, state, jnp.array(True)
-        return _while(stop, lambda step, state: self._step(world, state, step), carry)
+        return _while(stop, lambda step, state: self._step(world, state, step), start, state)
 
     def _kernel_loop(
         self, kernel: DSBOKernel, world: World, state: Any, start: jax.Array, stop: jax.Array
@@ -290,9 +301,7 @@ class Simulation:
         def advance(step: Any, state: Any) -> Any:
             return kernel.step(partial(self._lift, world, step, Ledger()), state)
 
-        carry = start, kernel.packed(state), jnp.array(True)
-        step, state, finite = _while(stop, advance, carry)
-        return step, kernel.unpacked(state), finite
+        return _while(stop, advance, start, state)
 
     def _step(self, world: World, state: Any, step: Any, ledger: Ledger | None = None) -> Any:
         act = self.algorithm.with_traced(world.rates).step
@@ -336,7 +345,7 @@ class Simulation:
         return Rows(index, world.tables, world.failing, self.links, link_key, step)
 
 
-def _while(stop: Any, advance: Callable[[Any, Any], Any], carry: Any) -> Any:
+def _while(stop: Any, advance: Callable[[Any, Any], Any], start: Any, state: Any) -> Any:
     """`advance(step, state)` until `stop`, or until x or y is no longer finite."""
 
     def body(carry: Any) -> Any:
@@ -345,7 +354,14 @@ def _while(stop: Any, advance: Callable[[Any, Any], Any], carry: Any) -> Any:
         # x and y are small, and whatever else stops being finite reaches x within a step.
         return step + 1, state, jnp.isfinite(state.x).all() & jnp.isfinite(state.y).all()
 
-    return jax.lax.while_loop(lambda carry: (carry[0] < stop) & carry[2], body, carry)
+    step, state, _ = jax.lax.while_loop(
+        lambda carry: (carry[0] < stop) & carry[2], body, (start, state, jnp.array(True))
+    )
+    return step, state, all_finite(state)
+
+
+def all_finite(state: Any) -> jax.Array:
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state)]).all()
 
 
 @jax.jit
@@ -355,11 +371,6 @@ def _keys(seeds: jax.Array, agents: jax.Array) -> tuple[jax.Array, jax.Array]:
         return jax.vmap(_keys, in_axes=(0, None))(seeds, agents)
     of_agents = jax.vmap(keys.of_agent, in_axes=(None, 0))(seeds, agents)
     return of_agents, keys.of_links(seeds)
-
-
-@jax.jit
-def _finite_leaves(state: Any) -> jax.Array:
-    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state)]).all()
 
 
 def _kind(leaf: Any) -> str:

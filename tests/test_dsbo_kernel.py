@@ -1,4 +1,4 @@
-"""The kernel of DSBO gives the numbers of `DSBO.step`."""
+"""The kernels of DSBO give the numbers of `DSBO.step`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import pytest
 import hobnob as hb
 from hobnob.algorithm import Scale
 from hobnob.links import Drop, Links, Silent
+from hobnob.runtimes.dsbo_lanes import InLanes
+from hobnob.runtimes.dsbo_shared import SharedHessian, one_hessian
 from hobnob.runtimes.factored import factored_hessians
 from hobnob.runtimes.simulate import Simulation
 from tests.reference.world import logistic_problem
@@ -30,14 +32,15 @@ def both(
     seed: Any = 0,
     links: Any = None,
     steps: int = 30,
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """All variables, with the kernel and without it."""
-    ends = []
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], type]:
+    """All variables, with the kernel and without it, and which kernel it was."""
+    ends, used = [], type(None)
     with problem.precision():
         failures = Links(links, network, steps) if links else None
         for plain in (False, True):
             run = Simulation(problem, network, dsbo.bind(network.size, steps), seed, failures)
             assert run._kernel is not None, "this would compare the plain path with itself"
+            used = type(run._kernel)
             if plain:
                 run._kernel = None
             state = run.initial_state()
@@ -45,11 +48,12 @@ def both(
                 state = run.advance(state, a, b).state
             whole = run.whole(state)
             ends.append({name: np.asarray(value) for name, value in whole._asdict().items()})
-    return ends[0], ends[1]
+    return ends[0], ends[1], used
 
 
-def assert_equal(ends: Any, tolerance: float = 1e-12) -> None:
-    fast, plain = ends
+def assert_equal(ends: Any, tolerance: float = 1e-12, kernel: type = InLanes) -> None:
+    fast, plain, used = ends
+    assert used is kernel
     assert fast.keys() == plain.keys()
     for name, value in plain.items():
         assert fast[name].shape == value.shape
@@ -94,16 +98,91 @@ def test_networks_links_and_seeds(network: hb.Network, links: Any, seed: Any) ->
 
 
 @pytest.mark.parametrize("seed", [3, [3, 4], range(11)], ids=["one", "together", "seed by seed"])
-def test_a_state_passes_both_doors_as_it_is(seed: Any) -> None:
+@pytest.mark.parametrize("kernel", [InLanes, SharedHessian])
+def test_a_state_passes_both_doors_as_it_is(seed: Any, kernel: type) -> None:
     """A run that is resumed goes on from the very bits that were saved."""
-    problem, network = logistic_problem(RAGGED, 1), hb.ring(6)
+    problem = quadratic_in_y(tilted) if kernel is SharedHessian else logistic_problem(RAGGED, 1)
+    network = hb.ring(6)
     with problem.precision():
         run = Simulation(problem, network, DSBO.bind(6, 9), seed)
+        assert isinstance(run._kernel, kernel)
         state = run.advance(run.initial_state(), 0, 9).state
         again = run.held(run.whole(state))
         assert jax.tree.map(np.shape, run.whole(state)) == jax.tree.map(np.shape, run.shapes)
         for name, value in state._asdict().items():
             np.testing.assert_array_equal(getattr(again, name), value, err_msg=name)
+
+
+CURVED = np.array([[2.0, 0.5, 0.0], [0.5, 1.5, -0.3], [0.0, -0.3, 1.0]])
+SHIFTS = [np.random.default_rng(k).normal(size=(n, 3)) for k, n in enumerate(RAGGED)]
+START = np.zeros(3)
+
+
+def tilted(x: Any, y: Any, batch: Any) -> Any:
+    gaps = y - jnp.tanh(x) - batch
+    return jnp.mean(jnp.sum(gaps @ CURVED * gaps, axis=1)) / 2
+
+
+def outer(x: Any, y: Any, batch: Any) -> Any:
+    return jnp.mean(jnp.sum(jnp.cosh(y - batch), axis=1)) + jnp.sum(x**2)
+
+
+def quadratic_in_y(inner: Any) -> hb.Problem:
+    return hb.Problem(outer, inner, START, START, SHIFTS, SHIFTS, 2)
+
+
+@pytest.mark.parametrize(
+    ("network", "links", "seed"),
+    [
+        (IRREGULAR, None, 3),
+        (hb.star(6), [Drop(0.2), Silent(1, 3, 9)], [3, 4]),
+        (hb.ring(6), Drop(0.4), range(11)),
+    ],
+    ids=["irregular", "failing stars", "failing ring"],
+)
+@pytest.mark.parametrize(
+    "problem",
+    [
+        hb.problems.get("policy")(agents=6, states=8, features=3),
+        quadratic_in_y(tilted),
+    ],
+    ids=["policy", "tilted"],
+)
+def test_one_hessian_for_all(problem: hb.Problem, network: Any, links: Any, seed: Any) -> None:
+    assert_equal(both(problem, network, seed=seed, links=links), kernel=SharedHessian)
+
+
+HESSIANS = {
+    "the identity": (lambda x, y, batch: jnp.mean((y - x - batch) ** 2) * 1.5, True),
+    "a matrix": (tilted, True),
+    "jitted": (jax.jit(tilted), True),
+    "of the batch": (lambda x, y, batch: jnp.mean((batch @ y) ** 2), False),
+    "of x": (lambda x, y, batch: jnp.sum(jnp.exp(x) * y**2), False),
+    "of y": (lambda x, y, batch: jnp.sum(y**4), False),
+    "of y, where it is large": (lambda x, y, batch: jnp.sum(jnp.where(y > 9, y**3, y**2)), False),
+    "of the batch, through a loop": (
+        lambda x, y, batch: jax.lax.fori_loop(
+            0, 2, lambda i, total: total + jnp.mean(batch[:, i]) * (y @ y), 0.0
+        ),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HESSIANS)
+def test_one_hessian_is_claimed_only_where_there_is_one(name: str) -> None:
+    inner, claimed = HESSIANS[name]
+    problem = quadratic_in_y(inner).loaded()
+    with problem.precision():
+        assert one_hessian(problem) == claimed
+
+
+def test_a_network_whose_rows_do_not_quite_sum_to_one_mixes_all_of_v() -> None:
+    W = hb.ring(6).matrix * (1 + 1e-10)
+    problem = quadratic_in_y(tilted)
+    with problem.precision():
+        assert isinstance(Simulation(problem, hb.ring(6), DSBO, 0)._kernel, SharedHessian)
+        assert isinstance(Simulation(problem, hb.Network(W), DSBO, 0)._kernel, InLanes)
 
 
 def test_other_losses_other_precision_and_bounds() -> None:

@@ -15,7 +15,8 @@ ROOT = Path(hobnob.__file__).parent
 # From the ground up. A module may import what is below it; the modules of one layer don't know
 # each other, except on top. A folder is one part, `network.py` and `networks/` are one as well.
 LAYERS = [
-    {"threefry", "compiler"},
+    {"compiler", "jaxprs"},
+    {"threefry", "jacobian"},
     {"errors", "versions", "files", "interrupt", "progress", "keys", "pytrees", "ledger"},
     {"registry", "schedules", "shards"},
     {"data", "agent", "algorithm"},

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hobnob import threefry
+from hobnob.compiler import apart
 
 SPANS = [1, 2, 3, 69, 255, 65_535, 65_536, 65_537, 1_000_003, 2**31 - 1]
 
@@ -59,3 +60,11 @@ def test_lifted_over_agents_and_compiled_they_are_the_same() -> None:
     )
     assert (one == other).all()
     assert (one.max(axis=(1, 2)) > 0).all()
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.int32, jnp.uint32])
+def test_what_is_computed_apart_is_the_same(dtype: type) -> None:
+    numbers = jnp.arange(-3, 9).astype(dtype).reshape(3, 2, 2)
+    for lift in (lambda f: f, jax.vmap, lambda f: jax.vmap(jax.vmap(f, in_axes=1))):
+        found = jax.jit(lift(lambda a: apart(a + 1) * 2))(numbers)
+        np.testing.assert_array_equal(found, lift(lambda a: (a + 1) * 2)(numbers))

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from hobnob import keys
 from hobnob.errors import SettingError
+from hobnob.jacobian import jacobian
 from hobnob.ledger import Ledger, Times, link_of
 from hobnob.schedules import Schedule, value_at
 from hobnob.threefry import fold_in, integers
@@ -198,7 +199,7 @@ class Agent:
         """J = grad_xy g, of shape (d_x, d_y)."""
         self._ledger.add("matrices", 1)
         if x.size < y.size:  # as many passes as the shorter one has entries
-            return jax.jacfwd(jax.grad(self._inner, argnums=1), argnums=0)(x, y, batch).T
+            return jacobian(lambda x: jax.grad(self._inner, argnums=1)(x, y, batch), x).T
         return jax.jacfwd(jax.grad(self._inner, argnums=0), argnums=1)(x, y, batch)
 
     def hessian(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:

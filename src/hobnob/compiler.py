@@ -1,4 +1,4 @@
-"""What XLA is told when it compiles a run."""
+"""What XLA is told when it compiles a run, and what it must be kept from."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from functools import cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
 
 _WISHES: dict[str, Any] = {
     # Sums over more than 4,096 numbers would go to a library whose calls cost more than the sums.
@@ -29,3 +31,22 @@ def _known(options: dict[str, Any]) -> bool:
     except jax.errors.JaxRuntimeError:
         return False
     return True
+
+
+@custom_vmap
+def apart(array: jax.Array) -> jax.Array:
+    """The same array, computed apart from whoever reads it. It cannot be differentiated.
+
+    XLA would make it part of a loop that reads it; one that looks numbers up in a table is not
+    vectorised, and all that is in it with it. What a choice is between is computed before, as XLA
+    does not know how it falls.
+    """
+    whole = jnp.issubdtype(array.dtype, jnp.integer)
+    least = jnp.iinfo(array.dtype).min if whole else -jnp.inf
+    chosen = array.reshape(-1)[0] > least
+    return jax.lax.cond(chosen, lambda: array, lambda: jnp.zeros_like(array))
+
+
+@apart.def_vmap
+def _apart_all(size: int, batched: list[bool], array: jax.Array) -> tuple[jax.Array, bool]:
+    return apart(array), batched[0]

@@ -218,17 +218,22 @@ class Simulator:
     def per_agent(self) -> Place:
         return Place(0, 0, 0)
 
-    def draw(self, key: jax.Array, place: Place, count: int | None = None) -> jax.Array:
-        return key if count is None else split(key, count)
+    def draw(self, key: jax.Array, place: Place, count: int | None = None) -> Any:
+        """The batch itself: all that is derived from it is derived from one draw."""
+        if self.noiseless:
+            return jnp.zeros(() if count is None else (count,), jnp.int32)
+        if count is None:
+            return self._draw(key, place.arrays)
+        return jax.vmap(lambda key: self._draw(key, place.arrays))(split(key, count))
 
-    def singles(self, place: Place, handle: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def singles(self, place: Place, handle: Any) -> tuple[jax.Array, jax.Array]:
         raise ProblemError(f"{self.label}: a simulator's samples have no numbers to know them by.")
 
-    def evaluate(self, loss: Loss, x: Any, y: Any, place: Place, handle: jax.Array) -> jax.Array:
+    def evaluate(self, loss: Loss, x: Any, y: Any, place: Place, handle: Any) -> jax.Array:
         if self.noiseless:
             assert self.expected is not None
             return self.expected(x, y, place.arrays)
-        return loss(x, y, self._draw(handle, place.arrays))
+        return loss(x, y, handle)
 
     def pooled(self, loss: Loss, x: Any, y: Any, place: Place) -> jax.Array:
         expected = self.expected

@@ -40,7 +40,7 @@ class Layout:
         lead = np.shape(flat)[:-1]
         # One split, whose derivative is one concatenation: slices would each become a whole vector.
         ends = list(accumulate(prod(shape) for shape in self.shapes))
-        parts = xp.split(flat, ends[:-1], axis=-1)
+        parts = xp.split(flat, ends[:-1], axis=-1) if ends[1:] else [flat] * len(ends)
         leaves = [
             xp.reshape(part, lead + shape) for part, shape in zip(parts, self.shapes, strict=True)
         ]

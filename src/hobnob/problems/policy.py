@@ -30,6 +30,7 @@ from hobnob.errors import ProblemError
 from hobnob.pooled import Exact
 from hobnob.problem import Problem
 from hobnob.problems import _checks
+from hobnob.problems._alias import Boxes
 
 
 class Policy(Problem):
@@ -63,21 +64,16 @@ class Policy(Problem):
         states, m = self.features.shape
         _check_environment(states, self.transitions, self.rewards)
         features, transitions = self.features, self.transitions
-        cumulative = np.cumsum(transitions, axis=1, dtype=np.float64)
-        # Each row ends at exactly 1: no gap for a uniform number to fall into, and none that
-        # would lead to a last state of probability 0.
-        cumulative /= cumulative[:, -1:]
+        moves = Boxes(transitions)
 
         def draw(key: jax.Array, mean_rewards: jax.Array) -> dict[str, jax.Array]:
             """One transition from every state, with its reward."""
             precision = mean_rewards.dtype
             move, pay = threefry.split(key)
-            uniform = threefry.uniform(move, (states,), precision)
-            table = jnp.asarray(cumulative, precision)
-            nexts = jax.vmap(lambda c, u: jnp.searchsorted(c, u, side="right"))(table, uniform)
+            nexts = moves.draw(threefry.uniform(move, (states,), precision))
             noise = reward_noise * threefry.normal(pay, (states,), precision)
             return {
-                "reward": mean_rewards[jnp.arange(states), nexts] + noise,
+                "reward": mean_rewards.ravel()[np.arange(states) * states + nexts] + noise,
                 "next_features": jnp.asarray(features, precision)[nexts],
             }
 

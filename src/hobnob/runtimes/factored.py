@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from hobnob.jaxprs import dependent, evaluate, inlined, is_variable
+
 # Linear in their first operand, with all others fixed; the two products in either one.
 _LINEAR = {
     "neg",
@@ -32,7 +34,6 @@ _LINEAR = {
     "copy",
 }
 _BILINEAR = {"mul", "dot_general"}
-_CALLS = {"jit", "pjit", "closed_call"}
 
 
 class Factored(NamedTuple):
@@ -79,16 +80,12 @@ class _Flat:
     """The jaxpr of a loss, with what it calls written out, and who depends on what in it."""
 
     def __init__(self, loss: Callable[..., jax.Array], y: jax.Array, batch: Any):
-        closed = jax.make_jaxpr(loss)(y, batch)
-        inputs = y, *jax.tree.leaves(batch)
-        inlined = jax.make_jaxpr(
-            lambda *given: _evaluate(closed.jaxpr, closed.consts, given, closed.jaxpr.outvars)
-        )(*inputs)
-        self.jaxpr, self.consts = inlined.jaxpr, inlined.consts
+        flat = inlined(loss, y, batch)
+        self.jaxpr, self.consts = flat.jaxpr, flat.consts
         self.y, *self.batch = self.jaxpr.invars
         self.source = {v: e for e in self.jaxpr.eqns for v in e.outvars}
-        self.by_y = self._dependent({self.y})
-        self.by_batch = self._dependent(set(self.batch))
+        self.by_y = dependent(self.jaxpr, [self.y])
+        self.by_batch = dependent(self.jaxpr, self.batch)
 
     def terms(self) -> tuple[list[Any], list[Any]]:
         """(sign, variable) of each term of the sum: those that see the batch, and the others."""
@@ -108,13 +105,13 @@ class _Flat:
             if v in linear:
                 found.append(v)
             else:
-                queue += [u for u in self.source[v].invars if _is_variable(u)]
+                queue += [u for u in self.source[v].invars if is_variable(u)]
         return found
 
     def values(self, wanted: list[Any], known: dict[Any, Any], batch: Any) -> list[Any]:
         known = known | dict(zip(self.batch, jax.tree.leaves(batch), strict=True))
         given = [known.pop(v) for v in self.jaxpr.invars]
-        return _evaluate(self.jaxpr, self.consts, given, wanted, known)
+        return evaluate(self.jaxpr, self.consts, given, wanted, known)
 
     def total(self, terms: list[Any], known: dict[Any, Any], batch: Any) -> jax.Array:
         values = self.values([v for _, v in terms], known, batch)
@@ -124,21 +121,21 @@ class _Flat:
         )
 
     def _split(self, sign: int, v: Any) -> Iterator[tuple[int, Any]]:
-        equation = self.source.get(v) if _is_variable(v) else None
+        equation = self.source.get(v) if is_variable(v) else None
         name = equation.primitive.name if equation else ""
         if equation and name in ("add", "sub", "add_any"):
             yield from self._split(sign, equation.invars[0])
             yield from self._split(-sign if name == "sub" else sign, equation.invars[1])
         elif equation and name == "neg":
             yield from self._split(-sign, equation.invars[0])
-        elif _is_variable(v):
+        elif is_variable(v):
             yield sign, v
 
     def _linear(self) -> set[Any]:
         linear = {self.y}
         for e in self.jaxpr.eqns:
             moving = [
-                place for place, v in enumerate(e.invars) if _is_variable(v) and v in self.by_y
+                place for place, v in enumerate(e.invars) if is_variable(v) and v in self.by_y
             ]
             if len(moving) != 1 or e.invars[moving[0]] not in linear:
                 continue
@@ -146,38 +143,3 @@ class _Flat:
             if name in _BILINEAR or (name in _LINEAR and moving == [0]):
                 linear |= set(e.outvars)
         return linear
-
-    def _dependent(self, dependent: set[Any]) -> set[Any]:
-        for e in self.jaxpr.eqns:
-            if any(_is_variable(v) and v in dependent for v in e.invars):
-                dependent |= set(e.outvars)
-        return dependent
-
-
-def _is_variable(v: Any) -> bool:
-    return not hasattr(v, "val")  # a literal has one
-
-
-def _evaluate(
-    jaxpr: Any, consts: Any, given: Any, wanted: Any, known: dict[Any, Any] | None = None
-) -> list[Any]:
-    """The wanted variables of a jaxpr, with calls written out and the known ones as they are."""
-    known = known or {}
-    values = dict(zip(jaxpr.constvars, consts, strict=True))
-    values |= dict(zip(jaxpr.invars, given, strict=True)) | known
-
-    def read(v: Any) -> Any:
-        return values[v] if _is_variable(v) else v.val
-
-    for e in jaxpr.eqns:
-        if all(v in known for v in e.outvars):
-            continue
-        inputs = [read(v) for v in e.invars]
-        inside = e.params.get("jaxpr")
-        if e.primitive.name in _CALLS and inside is not None:
-            outputs = _evaluate(inside.jaxpr, inside.consts, inputs, inside.jaxpr.outvars)
-        else:
-            outputs = e.primitive.bind(*inputs, **e.primitive.get_bind_params(e.params))
-            outputs = outputs if e.primitive.multiple_results else [outputs]
-        values |= dict(zip(e.outvars, outputs, strict=True)) | known
-    return [read(v) for v in wanted]

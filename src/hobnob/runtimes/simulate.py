@@ -24,7 +24,8 @@ from hobnob.ledger import ROUNDS_AT_ONCE, Costs, Ledger, link_of
 from hobnob.links import Links
 from hobnob.network import Network
 from hobnob.problem import Problem
-from hobnob.runtimes.dsbo_kernel import DSBOKernel, kernel_for
+from hobnob.runtimes.dsbo_kernel import DSBOKernel
+from hobnob.runtimes.kernels import kernel_for
 from hobnob.runtimes.mixing import failing_tables, mixing_tables
 from hobnob.runtimes.rows import Rows
 

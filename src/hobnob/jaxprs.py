@@ -1,0 +1,69 @@
+"""Functions as JAX has written them down: with their calls written out, and who depends on what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import compress
+from typing import Any
+
+import jax
+
+_CALLS = {"jit", "pjit", "closed_call"}
+
+
+def inlined(function: Callable[..., Any], *inputs: Any) -> Any:
+    """The jaxpr of a function, with what it calls written out; its inputs are the flat ones."""
+    closed = jax.make_jaxpr(function)(*inputs)
+
+    def written_out(*given: Any) -> list[Any]:
+        return evaluate(closed.jaxpr, closed.consts, given, closed.jaxpr.outvars)
+
+    return jax.make_jaxpr(written_out)(*jax.tree.leaves(inputs))
+
+
+def dependent(jaxpr: Any, on: Iterable[Any]) -> set[Any]:
+    """The variables that depend on some of them, these included."""
+    found = set(on)
+    for e in jaxpr.eqns:
+        moving = [is_variable(v) and v in found for v in e.invars]
+        inside = _called(e)
+        if inside is None:
+            found |= set(e.outvars) if any(moving) else set()
+        else:
+            inner = dependent(inside.jaxpr, compress(inside.jaxpr.invars, moving))
+            ends = zip(e.outvars, inside.jaxpr.outvars, strict=True)
+            found |= {v for v, end in ends if is_variable(end) and end in inner}
+    return found
+
+
+def is_variable(v: Any) -> bool:
+    return not hasattr(v, "val")  # a literal has one
+
+
+def evaluate(
+    jaxpr: Any, consts: Any, given: Any, wanted: Any, known: dict[Any, Any] | None = None
+) -> list[Any]:
+    """The wanted variables of a jaxpr, with calls written out and the known ones as they are."""
+    known = known or {}
+    values = dict(zip(jaxpr.constvars, consts, strict=True))
+    values |= dict(zip(jaxpr.invars, given, strict=True)) | known
+
+    def read(v: Any) -> Any:
+        return values[v] if is_variable(v) else v.val
+
+    for e in jaxpr.eqns:
+        if all(v in known for v in e.outvars):
+            continue
+        inputs = [read(v) for v in e.invars]
+        inside = _called(e)
+        if inside is not None:
+            outputs = evaluate(inside.jaxpr, inside.consts, inputs, inside.jaxpr.outvars)
+        else:
+            outputs = e.primitive.bind(*inputs, **e.primitive.get_bind_params(e.params))
+            outputs = outputs if e.primitive.multiple_results else [outputs]
+        values |= dict(zip(e.outvars, outputs, strict=True)) | known
+    return [read(v) for v in wanted]
+
+
+def _called(equation: Any) -> Any:
+    return equation.params.get("jaxpr") if equation.primitive.name in _CALLS else None

@@ -208,7 +208,7 @@ def test_mixing_is_the_product_with_w() -> None:
 
 
 @pytest.mark.parametrize(
-    "network", [hb.star(AGENTS), hb.star(20), hb.star(600)], ids=["table", "dense", "edges"]
+    "network", [hb.star(AGENTS), hb.star(20), hb.star(600)], ids=["table", "dense", "hubs"]
 )
 def test_mixing_under_a_vmap_of_the_algorithm_is_mixing_each(network: hb.Network) -> None:
     """For each of the ways in which W is multiplied with."""

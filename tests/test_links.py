@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -192,7 +193,8 @@ FORMS = {
     "table": hb.ring(9),
     "padded table": hb.star(7),
     "dense": hb.complete(30),
-    "edges": hb.star(600),
+    "hubs": hb.star(600),
+    "edges": hb.Network(nx.barabasi_albert_graph(600, 2, seed=0)),
     "nothing of their own": hb.Network((np.ones((4, 4)) - np.eye(4)) / 3),
 }
 
@@ -201,7 +203,7 @@ FORMS = {
 def test_w_stays_symmetric_and_doubly_stochastic(form: str) -> None:
     network = FORMS[form]
     names = mixing_tables(network.sparse, np.float32)
-    expected = {"dense": "dense", "edges": "from"}.get(form, "table")
+    expected = form if form in ("dense", "hubs", "edges") else "table"
     assert expected in names
     W = heard(network, hb.Drop(0.4), hb.Silent(2, 1, 2), steps=2, seed=3).W
     assert W.shape == (2, ROUNDS, network.size, network.size)
@@ -302,7 +304,7 @@ def test_the_same_seed_gives_the_same_failures_and_others_do_not() -> None:
         assert (W[step] == W[0]).all(axis=(-1, -2)).sum() <= 1
 
 
-@pytest.mark.parametrize("form", ["table", "dense", "edges"])
+@pytest.mark.parametrize("form", ["table", "dense", "hubs", "edges"])
 def test_several_seeds_at_once_are_each_alone(form: str) -> None:
     network, failures = FORMS[form], (hb.Drop(0.4), hb.Silent(2, 1, 2))
     alone = heard(network, *failures, steps=2, seed=3)

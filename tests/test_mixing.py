@@ -1,4 +1,4 @@
-"""Mixing: each of its three forms is W times the stack, alone and inside a run."""
+"""Mixing: each of its forms is W times the stack, alone and inside a run."""
 
 from __future__ import annotations
 
@@ -17,24 +17,31 @@ import hobnob as hb
 from hobnob.runtimes import mixing
 from hobnob.runtimes.mixing import mixed, mixing_tables
 
-FORMS = ("table", "dense", "edges")
+FORMS = ("table", "dense", "hubs", "edges")
 EPS = {"float32": 2e-6, "float64": 1e-14}
 SHAPES = ((), (3,), (2, 1, 2))
 
 
 def form_of(tables: dict[str, jax.Array]) -> str:
-    return next((name for name in ("table", "dense") if name in tables), "edges")
+    return next(name for name in ("dense", "hubs", "edges", "table") if name in tables)
 
 
 def tables_in(form: str, network: hb.Network, dtype: str) -> dict[str, jax.Array]:
-    """The tables that the real thresholds give, or those of the form that is asked for."""
-    limits = {"table": (10**6, 0), "dense": (0, 10**6), "edges": (0, 0)}[form]
+    """The tables of the form that is asked for, where the network's rows differ in length."""
+    narrow, dense, cost = {
+        "table": (10**6, 0, 2),
+        "dense": (0, 10**6, 2),
+        "hubs": (0, 0, 10**6),
+        "edges": (0, 0, 0),
+    }[form]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mixing, "_NARROW_TABLE", limits[0])
-        patch.setattr(mixing, "_WIDEST_TABLE", 0)
-        patch.setattr(mixing, "_LARGEST_DENSE", limits[1])
+        patch.setattr(mixing, "_NARROW_TABLE", narrow)
+        patch.setattr(mixing, "_WIDEST_TABLE", 2)
+        patch.setattr(mixing, "_LARGEST_DENSE", dense)
+        patch.setattr(mixing, "_EDGE_COST", cost)
         tables = mixing_tables(network.sparse, dtype)
-    assert form_of(tables) == form
+    longest = np.diff(network.sparse.indptr).max()
+    assert form_of(tables) == (form if longest > 2 or form in ("table", "dense") else "table")
     return tables
 
 
@@ -61,15 +68,21 @@ def test_every_form_is_w_times_the_stack(network, shape, dtype, seed):
             np.testing.assert_allclose(answer, expected, rtol=0, atol=10 * EPS[dtype], err_msg=form)
 
 
+SCALE_FREE = hb.Network(nx.barabasi_albert_graph(2000, 2, seed=0))
+
+
+@pytest.mark.parametrize(
+    ("network", "form"), [(hb.star(2000), "hubs"), (SCALE_FREE, "edges")], ids=["star", "free"]
+)
 @pytest.mark.parametrize("dtype", EPS)
-def test_a_large_star_goes_by_its_edges(dtype):
-    network = hb.star(600)
-    stack = np.random.default_rng(0).normal(size=(600, 4)).astype(dtype)
+def test_a_few_long_rows_do_not_make_all_of_them_long(dtype, network, form):
+    stack = np.random.default_rng(0).normal(size=(2000, 4)).astype(dtype)
     with jax.enable_x64(dtype == "float64"):
         tables = mixing_tables(network.sparse, dtype)
         answer = mixed(tables, jnp.asarray(stack))
-    assert form_of(tables) == "edges"
-    assert sum(table.size for table in tables.values()) < 10_000  # a padded table has 360,000
+    assert form_of(tables) == form
+    # As many numbers as four times the edges; padded to the longest, a hundred times as many.
+    assert sum(table.size for table in tables.values()) < 4 * network.sparse.nnz
     np.testing.assert_allclose(answer, network.matrix @ stack, rtol=0, atol=100 * EPS[dtype])
 
 
@@ -131,8 +144,8 @@ def talkers(size: int) -> hb.Problem:
 
 @pytest.mark.parametrize(
     "network",
-    [hb.path(6), hb.complete(20), hb.star(600), hb.torus(20, 40)],
-    ids=["path", "complete", "star", "torus"],
+    [hb.path(6), hb.complete(20), hb.star(600), hb.torus(20, 40), SCALE_FREE],
+    ids=["path", "complete", "star", "torus", "scale-free"],
 )
 @pytest.mark.parametrize("seed", [3, [3, 4]], ids=["one seed", "two seeds"])
 def test_agents_of_a_run_hear_w_times_what_was_said(network, seed):

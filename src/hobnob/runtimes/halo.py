@@ -58,8 +58,9 @@ class Halo:
         W = _rows_of(network.sparse, here, numbers)
         self.tables = mixing_tables(W, dtype)
         self._columns: np.ndarray | None = None
-        if "table" in self.tables and self.tables["table"].size <= _MOST_UNROLLED:
-            self._columns = np.asarray(self.tables["table"])
+        table = self.tables.get("table")
+        if table is not None and "long" not in self.tables and table.size <= _MOST_UNROLLED:
+            self._columns = np.asarray(table)
         self.failing: dict[str, Any] = {}
         self._out_links = self._in_links = np.zeros((0, 0), bool)
         if links is not None:

@@ -6,6 +6,7 @@ add up in the same order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,36 +17,52 @@ from scipy.sparse import csr_array
 _NARROW_TABLE, _WIDEST_TABLE = 16, 64  # entries a row: the sum over them is unrolled
 _LARGEST_DENSE = 512  # agents
 _LONGEST_ROW = 256  # numbers an agent sends, for all of them to be gathered together
+_EDGE_COST = 2  # entries of a table: an edge's term is written down, and added up later
 
 
 def mixing_tables(W: csr_array, dtype: Any) -> dict[str, jax.Array]:
     """W as the arrays that `mixed` multiplies with; their names tell how.
 
-    - "table": every row padded to the longest, where rows are short or about equally long;
     - "dense": W itself, for few agents with many neighbours;
-    - "edges": one entry an edge otherwise. A star has one long row, which padding would square.
+    - "table" otherwise: every row padded to the longest. Where some rows are much longer, which
+      padding would square, they are left out of it, and "long" are they: whole, as "hubs", if they
+      are nearly full, as that of a star is; or one entry an edge.
     """
     size, lengths = len(W.indptr) - 1, np.diff(W.indptr)
     narrow = lengths.max() <= _NARROW_TABLE
-    even = lengths.max() <= _WIDEST_TABLE and size * lengths.max() <= 2 * W.nnz
-    if narrow or (even and size > _LARGEST_DENSE):
-        columns = np.tile(np.arange(size)[:, None], (1, lengths.max()))
-        weights = np.zeros(columns.shape)
-        row = np.repeat(np.arange(size), lengths)
-        place = np.arange(W.nnz) - np.repeat(W.indptr[:-1], lengths)
-        columns[row, place], weights[row, place] = W.indices, W.data
-        return {
-            "table": jnp.asarray(columns.T, jnp.int32),
-            "weights": jnp.asarray(weights.T, dtype),
-            "chosen": jnp.array(True),
-        }
-    if size <= _LARGEST_DENSE:
+    if size <= _LARGEST_DENSE and not narrow:
         return {"dense": jnp.asarray(W.toarray(), dtype)}
-    return {
-        "from": jnp.asarray(W.indices, jnp.int32),
-        "to": jnp.asarray(np.repeat(np.arange(size), lengths), jnp.int32),
-        "weights": jnp.asarray(W.data, dtype),
+    width = lengths.max() if narrow else _width(lengths)
+    row = np.repeat(np.arange(size), lengths)
+    place = np.arange(W.nnz) - np.repeat(W.indptr[:-1], lengths)
+    columns = np.tile(np.arange(size)[:, None], (1, width))
+    weights = np.zeros(columns.shape)
+    short = lengths[row] <= width
+    at = row[short], place[short]
+    columns[at], weights[at] = W.indices[short], W.data[short]
+    tables = {
+        "table": jnp.asarray(columns.T, jnp.int32),
+        "weights": jnp.asarray(weights.T, dtype),
+        "chosen": jnp.array(True),
     }
+    if short.all():
+        return tables
+    long, to = np.unique(row[~short], return_inverse=True)
+    tables["long"] = jnp.asarray(long, jnp.int32)
+    if len(long) * int(W.indices.max() + 1) <= _EDGE_COST * len(to):
+        return tables | {"hubs": jnp.asarray(W[long].toarray(), dtype)}
+    return tables | {
+        "to": jnp.asarray(to, jnp.int32),
+        "from": jnp.asarray(W.indices[~short], jnp.int32),
+        "edges": jnp.asarray(W.data[~short], dtype),
+    }
+
+
+def _width(lengths: np.ndarray) -> int:
+    """Of the table that costs least, together with the edges of the rows that are longer."""
+    widths = np.unique(np.minimum(lengths, _WIDEST_TABLE))
+    edges = [lengths[lengths > width].sum() for width in widths]
+    return int(widths[np.argmin(len(lengths) * widths + _EDGE_COST * np.array(edges))])
 
 
 def mixed(tables: dict[str, jax.Array], stack: jax.Array) -> jax.Array:
@@ -54,19 +71,29 @@ def mixed(tables: dict[str, jax.Array], stack: jax.Array) -> jax.Array:
         return jnp.broadcast_to(stack.mean(axis=0), stack.shape)
     if "dense" in tables:
         return jnp.tensordot(tables["dense"], stack, 1)
-    weights = tables["weights"].reshape(tables["weights"].shape + (1,) * (stack.ndim - 1))
-    if "table" in tables:
-        terms = (w * stack[j] for j, w in zip(tables["table"], weights, strict=True))
-        total = next(terms)
-        for term in terms:
-            total = total + term
+    terms = (
+        _column(w, stack) * stack[j]
+        for j, w in zip(tables["table"], tables["weights"], strict=True)
+    )
+    total = next(terms)
+    for term in terms:
+        total = total + term
+    if "long" not in tables:
         return total
-    return jax.ops.segment_sum(
-        weights * stack[tables["from"]],
+    if "hubs" in tables:
+        return total.at[tables["long"]].set(jnp.tensordot(tables["hubs"], stack, 1))
+    sums = jax.ops.segment_sum(
+        _column(tables["edges"], stack) * stack[tables["from"]],
         tables["to"],
-        num_segments=stack.shape[0],
+        num_segments=len(tables["long"]),
         indices_are_sorted=True,
     )
+    return total.at[tables["long"]].set(sums)
+
+
+def _column(weights: jax.Array, stack: jax.Array) -> jax.Array:
+    """One weight for each row of a stack."""
+    return weights.reshape(weights.shape + (1,) * (stack.ndim - 1))
 
 
 def mixed_tree(tables: dict[str, jax.Array], tree: Any) -> Any:
@@ -101,42 +128,60 @@ def failing_tables(
     `numbers` are the agents behind W's columns, where those of its rows come first.
     """
     rows = len(W.indptr) - 1
-    if "table" in tables:
-        to = np.broadcast_to(np.arange(rows), tables["table"].shape)
-        from_ = np.asarray(tables["table"])
-    elif "dense" in tables:
-        to, from_ = np.indices(tables["dense"].shape)
-    else:
-        to, from_ = np.asarray(tables["to"]), np.asarray(tables["from"])
-    own = to == from_
     numbers = np.arange(rows) if numbers is None else numbers
-    to, from_ = numbers[to], numbers[from_]
-    if "table" in tables:
-        own &= np.cumsum(own, axis=0) == 1  # padding names the agent again
+    if "dense" in tables:
+        to, from_ = np.indices(tables["dense"].shape)
+        return {"link": _link(numbers[to], numbers[from_], ends), "own": jnp.asarray(to == from_)}
+    from_ = np.asarray(tables["table"])
+    to = np.broadcast_to(np.arange(rows), from_.shape)
+    own = to == from_
+    own &= np.cumsum(own, axis=0) == 1  # padding names the agent again
+    failing = {"link": _link(numbers[to], numbers[from_], ends), "own": jnp.asarray(own)}
+    if "long" in tables:
+        long = np.asarray(tables["long"])
+        if "hubs" in tables:
+            to, from_ = np.meshgrid(long, np.arange(tables["hubs"].shape[1]), indexing="ij")
+        else:
+            to, from_ = long[tables["to"]], np.asarray(tables["from"])
+        failing["long link"] = _link(numbers[to], numbers[from_], ends)
+        failing["long own"] = jnp.asarray(to == from_)
+    return failing
+
+
+def _link(to: np.ndarray, from_: np.ndarray, ends: np.ndarray) -> jax.Array:
+    """The number of the link between two agents, or one past the last."""
     size = 1 + int(max(to.max(), from_.max(), ends.max(initial=0)))
     known = ends[:, 0] * size + ends[:, 1]
     asked = np.minimum(to, from_) * size + np.maximum(to, from_)
     place = np.minimum(np.searchsorted(known, asked), max(len(known) - 1, 0))
     linked = known[place] == asked if len(known) else np.zeros(asked.shape, bool)
-    link = np.where(linked, place, len(ends))
-    return {"link": jnp.asarray(link, jnp.int32), "own": jnp.asarray(own)}
+    return jnp.asarray(np.where(linked, place, len(ends)), jnp.int32)
 
 
 def without(
     tables: dict[str, jax.Array], failing: dict[str, jax.Array], down: jax.Array
 ) -> dict[str, jax.Array]:
     """The tables with the links that are down taken out; both ends keep the weight themselves."""
-    name = "dense" if "dense" in tables else "weights"
-    weights = tables[name]
-    gone = jnp.append(down, False)[failing["link"]]
-    lost = jnp.where(gone, weights, 0)
+    down = jnp.append(down, False)
+
+    def left(weights: jax.Array, part: str, kept_by_row: Callable[..., jax.Array]) -> jax.Array:
+        gone = down[failing[f"{part}link"]]
+        kept = kept_by_row(jnp.where(gone, weights, 0))
+        return jnp.where(gone, 0, weights) + jnp.where(failing[f"{part}own"], kept, 0)
+
+    def of_rows(lost: jax.Array) -> jax.Array:
+        return lost.sum(axis=1, keepdims=True)
+
     if "dense" in tables:
-        kept = lost.sum(axis=1, keepdims=True)
-    elif "table" in tables:
-        kept = lost.sum(axis=0)
-    else:
-        # No more agents than weights, since everyone's own is there; a loop must know a number.
-        kept = jax.ops.segment_sum(
-            lost, tables["to"], num_segments=len(lost), indices_are_sorted=True
-        )[tables["to"]]
-    return {**tables, name: jnp.where(gone, 0, weights) + jnp.where(failing["own"], kept, 0)}
+        return {**tables, "dense": left(tables["dense"], "", of_rows)}
+    tables = {**tables, "weights": left(tables["weights"], "", lambda lost: lost.sum(axis=0))}
+    if "long" not in tables:
+        return tables
+    if "hubs" in tables:
+        return {**tables, "hubs": left(tables["hubs"], "long ", of_rows)}
+
+    def of_edges(lost: jax.Array) -> jax.Array:
+        to, count = tables["to"], len(tables["long"])
+        return jax.ops.segment_sum(lost, to, num_segments=count, indices_are_sorted=True)[to]
+
+    return {**tables, "edges": left(tables["edges"], "long ", of_edges)}

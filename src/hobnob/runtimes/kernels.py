@@ -24,8 +24,8 @@ def kernel_for(
     if type(algorithm) is not DSBO:  # a subclass may have a step of its own
         return None
     exact = abs(network.sparse.sum(axis=1) - 1).max() <= _ROUNDING
-    if exact and one_hessian(problem):
-        return SharedHessian(algorithm)
+    if exact and (H := one_hessian(problem)) is not None:
+        return SharedHessian(algorithm, H)
     small = problem.dim_y <= _WIDEST_Y and network.size <= _LARGEST_NETWORK
     if small and network.size * seeds >= _FEWEST_LANES:
         return InLanes(algorithm, problem.dim_y, network, links is not None, seeds)

@@ -90,7 +90,7 @@ def copy_seconds(megabytes: int = 200) -> float:
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    turns = 2 if quick else 4
+    turns, pairs = (2, 3) if quick else (4, 8)
     one: dict[int, float] = {}
     for agents, goal in ((5, 7), (20, 11)):
         problem, network, numpy = problem_of(agents), hb.ring(agents), Vectorised(agents)
@@ -113,7 +113,7 @@ def rows(quick: bool) -> Iterator[Row]:
     for agents in (5, 20) if not quick else (5,):
         problem, network, window = problem_of(agents), hb.ring(agents), 1000 // agents
         ratio = ratio_in_turns(
-            2 * turns,  # as long a window for one as for ten
+            pairs,  # as long a window for one as for ten
             partial(pace, problem, network, DSBO, 10 * window, 3),
             partial(pace, problem, network, DSBO, window, 3, seed=range(10)),
         )
@@ -121,7 +121,7 @@ def rows(quick: bool) -> Iterator[Row]:
                   10 * ratio, 1.0)  # fmt: skip
         wall = partial(pace_on_the_wall, problem, network, DSBO, 1000, 3)
         ratio = ratio_in_turns(
-            2 * turns,
+            pairs,
             partial(wall, record_every=1000, metrics=None),
             partial(wall, record_every=100, metrics="all"),
         )

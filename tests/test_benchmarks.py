@@ -67,9 +67,12 @@ def test_numpy_runs_the_recursion_that_it_is_compared_with() -> None:
     assert_ends_there(numpy.x.mean(axis=0), np.asarray(ours.x), np.log(0.1))
 
 
-def test_numpy_evaluates_the_policy_that_it_is_compared_with() -> None:
+@pytest.mark.parametrize("draws", [policy.Vectorised, policy.WithAliases])
+def test_numpy_evaluates_the_policy_that_it_is_compared_with(
+    draws: type[policy.Vectorised],
+) -> None:
     problem = hb.problems.get("policy")(agents=20, states=100, features=10)
-    numpy = policy.Vectorised(problem)
+    numpy = draws(problem)
     for _ in range(300):
         numpy.step()
     ours = hb.solve(problem, hb.ring(20), policy.DSBO, steps=300, seed=range(3), metrics=None)

@@ -23,7 +23,7 @@ class Boxes:
         self._rows, self._size = probabilities.shape
         filled = [_filled(row / row.sum()) for row in np.asarray(probabilities, np.float64)]
         # Row after row, for one number to say where to look.
-        self._share, self._other = (np.concatenate(part) for part in zip(*filled, strict=True))
+        self.share, self.other = (np.concatenate(part) for part in zip(*filled, strict=True))
 
     def draw(self, uniform: jax.Array) -> jax.Array:
         """For each row and its number in [0, 1), one column, as likely as the row says."""
@@ -31,8 +31,8 @@ class Boxes:
         scaled = uniform * self._size
         box = jnp.minimum(scaled.astype(jnp.int32), last)  # a product may round up to the size
         at = np.arange(self._rows, dtype=np.int32) * self._size + box
-        own = scaled - box < jnp.asarray(self._share)[at].astype(uniform.dtype)
-        return apart(jnp.where(own, box, jnp.asarray(self._other)[at]))
+        own = scaled - box < jnp.asarray(self.share)[at].astype(uniform.dtype)
+        return apart(jnp.where(own, box, jnp.asarray(self.other)[at]))
 
 
 def _filled(row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -93,13 +93,15 @@ def test_a_few_long_rows_do_not_make_all_of_them_long(dtype, network, form):
         (hb.torus(20, 40), "table"),
         (hb.complete(40), "dense"),
         (hb.star(100), "dense"),
+        (hb.complete(600), "hubs"),
         (hb.Network([[1.0]]), "table"),
     ],
-    ids=["ring", "torus", "complete", "small star", "alone"],
+    ids=["ring", "torus", "complete", "small star", "large complete", "alone"],
 )
 def test_the_form_fits_the_network(network, form):
     tables = mixing_tables(network.sparse, np.float32)
     assert form_of(tables) == form
+    assert form != "hubs" or len(tables["table"]) == 1, "a table for rows that are not in it"
     stack = np.random.default_rng(1).normal(size=(network.size, 2)).astype(np.float32)
     answer = mixed(tables, jnp.asarray(stack))
     np.testing.assert_allclose(answer, network.sparse @ stack, rtol=0, atol=2e-5)

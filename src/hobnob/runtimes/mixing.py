@@ -60,7 +60,7 @@ def mixing_tables(W: csr_array, dtype: Any) -> dict[str, jax.Array]:
 
 def _width(lengths: np.ndarray) -> int:
     """Of the table that costs least, together with the edges of the rows that are longer."""
-    widths = np.unique(np.minimum(lengths, _WIDEST_TABLE))
+    widths = np.unique([1, *np.minimum(lengths, _WIDEST_TABLE)])
     edges = [lengths[lengths > width].sum() for width in widths]
     return int(widths[np.argmin(len(lengths) * widths + _EDGE_COST * np.array(edges))])
 

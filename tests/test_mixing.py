@@ -41,7 +41,8 @@ def tables_in(form: str, network: hb.Network, dtype: str) -> dict[str, jax.Array
         patch.setattr(mixing, "_EDGE_COST", cost)
         tables = mixing_tables(network.sparse, dtype)
     longest = np.diff(network.sparse.indptr).max()
-    assert form_of(tables) == (form if longest > 2 or form in ("table", "dense") else "table")
+    apart = longest > {"hubs": 2, "edges": 1}.get(form, 0)  # edges that cost nothing: all of them
+    assert form_of(tables) == (form if apart else "table")
     return tables
 
 

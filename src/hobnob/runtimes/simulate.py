@@ -282,17 +282,25 @@ class Simulation:
     def _loop(self, world: World, state: Any, start: jax.Array, stop: jax.Array) -> Any:
         kernel = self._kernel
         if kernel is not None and self.many_seeds and kernel.alone:
-            # One seed after the other: together they would not fit into the processor's cache.
-            ends = jax.lax.map(
-                lambda each: self._kernel_loop(
-                    kernel, world._replace(keys=each[0], link_keys=each[1]), each[2], start, stop
-                ),
-                (world.keys, world.link_keys, state),
-            )
-            return ends[0].min(), ends[1], ends[2].all()
+            return self._seed_after_seed(kernel, world, state, start, stop)
         if kernel is not None:
             return self._kernel_loop(kernel, world, state, start, stop)
         return _while(stop, lambda step, state: self._step(world, state, step), start, state)
+
+    def _seed_after_seed(
+        self, kernel: DSBOKernel, world: World, state: Any, start: jax.Array, stop: jax.Array
+    ) -> Any:
+        """Together they would not fit into the processor's cache. Each is written over in place."""
+
+        def advance(seed: Any, carry: Any) -> Any:
+            reached, states, finite = carry
+            alone = world._replace(keys=world.keys[seed], link_keys=world.link_keys[seed])
+            state = jax.tree.map(lambda leaf: leaf[seed], states)
+            step, state, fine = self._kernel_loop(kernel, alone, state, start, stop)
+            states = jax.tree.map(lambda all, one: all.at[seed].set(one), states, state)
+            return jnp.minimum(reached, step), states, finite & fine
+
+        return jax.lax.fori_loop(0, len(world.keys), advance, (stop, state, jnp.array(True)))
 
     def _kernel_loop(
         self, kernel: DSBOKernel, world: World, state: Any, start: jax.Array, stop: jax.Array

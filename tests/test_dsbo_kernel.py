@@ -113,6 +113,23 @@ def test_a_state_passes_both_doors_as_it_is(seed: Any, kernel: type) -> None:
             np.testing.assert_array_equal(getattr(again, name), value, err_msg=name)
 
 
+@pytest.mark.parametrize("seed", [3, [3, 4], range(11)], ids=["one", "together", "seed by seed"])
+@pytest.mark.parametrize("kernel", [InLanes, SharedHessian])
+def test_agents_disagree_in_a_held_state_as_they_do_in_it(seed: Any, kernel: type) -> None:
+    problem = quadratic_in_y(tilted) if kernel is SharedHessian else logistic_problem(RAGGED, 1)
+    with problem.precision():
+        run = Simulation(problem, hb.ring(6), DSBO.bind(6, 9), seed)
+        state = run.advance(run.initial_state(), 0, 9).state
+        found = run.layout.disagreements(state)
+        v = np.asarray(run.whole(state).v)
+    deviations = v - v.mean(axis=-4, keepdims=True)
+    assert found.keys() == {"v"}
+    assert kernel is SharedHessian or (deviations != 0).any()
+    np.testing.assert_allclose(
+        found["v"], (deviations**2).sum(axis=(-4, -3, -2, -1)) / 6, rtol=1e-12, atol=1e-30
+    )
+
+
 CURVED = np.array([[2.0, 0.5, 0.0], [0.5, 1.5, -0.3], [0.0, -0.3, 1.0]])
 SHIFTS = [np.random.default_rng(k).normal(size=(n, 3)) for k, n in enumerate(RAGGED)]
 START = np.zeros(3)

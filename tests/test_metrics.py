@@ -16,6 +16,7 @@ from hobnob.record.view import View
 
 AGENTS = 3
 DSBO = hb.DSBO(alpha=0.01, beta=0.1, gamma=0.05, terms=1, smoothness=20.0, strong_convexity=1.0)
+DSOBA = hb.DSOBA(alpha=0.01, beta=0.05, gamma=0.05, theta=0.2)  # its states are held as they are
 OWN = ["consensus", "gradient_norm", "inner_distance", "inner_loss", "objective", "outer_loss"]
 
 
@@ -55,8 +56,9 @@ def random_state(seeds: tuple[int, ...] = ()) -> Held:
 def measured(problem: hb.Problem, state: Any, chosen: Any = "all", seed: Any = 0) -> dict[str, Any]:
     """One row for a state of our choosing, by the recorder of a real run."""
     with problem.precision():
-        run = hb.Simulate().start(problem, hb.ring(problem.size), DSBO, seed)
-        return Recorder(run, chosen).record(5, jax.tree.map(jnp.asarray, state), 0.5)
+        run = hb.Simulate().start(problem, hb.ring(problem.size), DSOBA, seed)
+        state = jax.tree.map(jnp.asarray, state)
+        return Recorder(run, chosen).record(5, state, 0.5, state)
 
 
 def by_hand(problem: hb.Problem, x: np.ndarray, y: np.ndarray) -> dict[str, float]:
@@ -299,8 +301,8 @@ def test_user_metrics_get_the_mean_in_the_users_shapes():
     x, y = np.arange(18.0).reshape(3, 6), np.arange(15.0).reshape(3, 5)
     seen: list[hb.View] = []
     with problem.precision():
-        run = hb.Simulate().start(problem, hb.ring(AGENTS), DSBO, 0)
-        Recorder(run, [lambda view: seen.append(view) or 0.0]).record(0, Held(x, y, y), 0.0)
+        run, state = hb.Simulate().start(problem, hb.ring(AGENTS), DSOBA, 0), Held(x, y, y)
+        Recorder(run, [lambda view: seen.append(view) or 0.0]).record(0, state, 0.0, state)
     assert isinstance(seen[0], View)
     np.testing.assert_array_equal(seen[0].x["m"], x.mean(0).reshape(2, 3))
     np.testing.assert_array_equal(seen[0].y["a"], y.mean(0)[:4].reshape(2, 2))

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple
@@ -105,14 +106,17 @@ class Costs:
     def until(self, step: int) -> dict[str, np.ndarray]:
         """Column -> [..., agents]: the costs of steps 0 .. step - 1."""
         if self._steady:
-            one = self._between(0, 1)
-            return {name: step * cost for name, cost in one.items()}
+            return {name: step * cost for name, cost in self._of_one_step.items()}
         if step < self._at:
             self._at, self._totals = 0, self._nothing()
         more = self._between(self._at, step)
         self._totals = {name: total + more[name] for name, total in self._totals.items()}
         self._at = step
         return self._totals
+
+    @cached_property
+    def _of_one_step(self) -> dict[str, np.ndarray]:
+        return self._between(0, 1)
 
     def _between(self, start: int, stop: int) -> dict[str, np.ndarray]:
         totals = self._nothing()

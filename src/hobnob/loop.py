@@ -42,7 +42,7 @@ class Loop:
         self.compile_seconds = 0.0
         self.recorded_at = run.problem.x0, run.problem.y0
         self._keeps = run.told(lambda: store.keeps)
-        self._whole: Any = None  # the state that was recorded last, of all agents
+        self._gathered: Any = None  # the state that was recorded last, of all agents
 
     def run(
         self, state: Any, start: int, seconds: float, interrupt: Interrupt, bar: Progress
@@ -97,15 +97,14 @@ class Loop:
                 )
 
     def _record(self, step: int, state: Any, seconds: float) -> dict[str, np.ndarray]:
-        problem, self._whole = self.runner.problem, self.runner.whole(state)
-        if self._whole is not None:
-            means = (
+        problem, self._gathered = self.runner.problem, self.runner.gathered(state)
+        if self._gathered is not None:
+            x, y = (
                 np.asarray(v).reshape(-1, v.shape[-1]).mean(axis=0)
-                for v in (self._whole.x, self._whole.y)
+                for v in (self._gathered.x, self._gathered.y)
             )
-            x, y = means
             self.recorded_at = problem.x_layout.unravel(x, np), problem.y_layout.unravel(y, np)
-        return self.recorder.record(step, state, seconds, self._whole)
+        return self.recorder.record(step, state, seconds, self._gathered)
 
     def settled(self, state: Any, step: int, seconds: float) -> str:
         """How a restored run had ended already, if it had."""
@@ -133,10 +132,11 @@ class Loop:
         if self._converged(row):
             return "converged"
         self.runner.latest, ask = row, self.callback
-        whole, self._whole = self._whole, None  # not held while the next steps are computed
+        gathered, self._gathered = self._gathered, None  # not held while the next steps run
         if ask is None:
             return ""
-        stopped = self.runner.told(lambda: bool(ask(self.runner, whole)))
+        opened = self.runner.layout.opened
+        stopped = self.runner.told(lambda: bool(ask(self.runner, opened(gathered))))
         return "interrupted" if stopped else ""
 
     def _save(self, state: Any, step: int, seconds: float) -> None:

@@ -39,20 +39,17 @@ class Recorder:
         self.rows: list[dict[str, np.ndarray]] = []
         here = run.measurable(own)
         self._elsewhere = [name for name in own if name not in here]
-        self._measure = _compiled(run.problem, tuple(here), run.many_seeds)
+        self._measure = _compiled(run.problem, tuple(here), run.many_seeds, run.layout)
 
-    def record(
-        self, step: int, state: Any, seconds: float, whole: Any = None
-    ) -> dict[str, np.ndarray]:
-        """`whole` is the state of all agents, known where the run leads."""
-        whole = state if whole is None else whole
+    def record(self, step: int, state: Any, seconds: float, gathered: Any) -> dict[str, np.ndarray]:
+        """`gathered` is the state with all agents in it, known where the run leads."""
         costs = {n: cost.mean(axis=-1) for n, cost in self._run.costs.until(step).items()}
         losses = self._run.pooled_losses(state, self._elsewhere)
 
         def measured() -> dict[str, np.ndarray]:
-            found = jax.tree.map(np.asarray, self._measure(self._run.places, whole))
+            found = jax.tree.map(np.asarray, self._measure(self._run.places, gathered))
             row = {"step": step, **costs, "seconds": seconds, **losses, **found}
-            return {name: np.asarray(v) for name, v in (row | self._ask_users(whole)).items()}
+            return {name: np.asarray(v) for name, v in (row | self._ask_users(gathered)).items()}
 
         row = self._run.told(measured)
         self.rows.append(row)
@@ -80,10 +77,10 @@ class Recorder:
         for row in self.rows:
             row["step"] = row["step"].reshape(-1)[0]
 
-    def _ask_users(self, state: Any) -> dict[str, Any]:
+    def _ask_users(self, gathered: Any) -> dict[str, Any]:
         if not self.users:
             return {}
-        state = jax.tree.map(np.asarray, state)
+        state = jax.tree.map(np.asarray, self._run.layout.opened(gathered))
         seeds = range(len(self._run.world.keys)) if self._run.many_seeds else [slice(None)]
         answers = []
         for seed in seeds:
@@ -97,15 +94,21 @@ class Recorder:
 
 
 @lru_cache(maxsize=8)
-def _compiled(problem: Any, own: tuple[str, ...], many_seeds: bool) -> Callable[..., Any]:
+def _compiled(
+    problem: Any, own: tuple[str, ...], many_seeds: bool, layout: Any
+) -> Callable[..., Any]:
     """The library's own metrics; runs on one problem share the compilation."""
 
-    def measure(places: Any, state: Any) -> dict[str, Any]:
-        view = View(problem, places, state)
+    def of_seed(places: Any, state: Any, disagreements: dict[str, Any]) -> dict[str, Any]:
+        view = View(problem, places, state, disagreements)
         return _flattened({name: metrics.get(name)(view) for name in own})
 
-    lifted = jax.vmap(measure, in_axes=(None, 0)) if many_seeds else measure
-    return jax.jit(lifted, compiler_options=compiler_options())
+    lifted = jax.vmap(of_seed, in_axes=(None, 0, 0)) if many_seeds else of_seed
+
+    def measure(places: Any, held: Any) -> dict[str, Any]:
+        return lifted(places, layout.opened(held), layout.disagreements(held))
+
+    return jax.jit(measure, compiler_options=compiler_options())
 
 
 def _choose(chosen: Any, problem: Any) -> tuple[list[str], dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -21,12 +22,20 @@ class View:
             agents: `view.variables["x"][3]` is agent 3's x, a flat vector.
         x, y: the network's mean, shaped like the problem's x0 and y0.
         problem: the problem.
+
+    `disagreements` are those that are known already.
     """
 
-    def __init__(self, problem: Problem, places: Any, state: Any):
+    def __init__(
+        self,
+        problem: Problem,
+        places: Any,
+        state: Any,
+        disagreements: Mapping[str, jax.Array] | None = None,
+    ):
         self.problem = problem
         self.variables: dict[str, Any] = state._asdict()
-        self._places = places
+        self._places, self._disagreements = places, disagreements or {}
 
     @property
     def x(self) -> Any:
@@ -43,6 +52,14 @@ class View:
     @property
     def flat_y(self) -> Any:
         return self.variables["y"].mean(axis=0)
+
+    def disagreement(self, name: str) -> Any:
+        """mean_k |w_k - mean w|^2 of a variable."""
+        if name in self._disagreements:
+            return self._disagreements[name]
+        stack = self.variables[name]
+        deviations = (stack - stack.mean(axis=0)).ravel()
+        return deviations @ deviations / stack.shape[0]  # many times faster than a sum of squares
 
     def outer_loss(self, x: jax.Array, y: jax.Array) -> jax.Array:
         """mean_k f_k over all data, for flat x and y."""

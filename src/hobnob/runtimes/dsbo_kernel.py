@@ -15,18 +15,19 @@ import jax
 
 from hobnob.agent import Agent
 from hobnob.algorithms.dsbo import DSBO, State
+from hobnob.runtimes.layout import Layout
 
 Lift = Callable[..., Any]  # lift(act, *trees): `act(agent, *trees)` for every agent of every seed
 
 
 class DSBOKernel:
-    """States stay `packed` from chunk to chunk: `packed` and `unpacked` are the two doors."""
+    """States stay in its layout from chunk to chunk."""
 
-    #: Whether a step is to have one seed only. Packed states then have a leading axis of seeds.
+    #: Whether a step is to have one seed only. Held states then have a leading axis of seeds.
     alone: bool = False
 
-    def __init__(self, algorithm: DSBO):
-        self._algorithm = algorithm
+    def __init__(self, algorithm: DSBO, layout: Layout):
+        self._algorithm, self.layout = algorithm, layout
 
     def retuned(self, rates: Mapping[str, jax.Array]) -> Self:
         """The same with other step sizes."""
@@ -34,14 +35,8 @@ class DSBOKernel:
         other._algorithm = self._algorithm.with_traced(rates)
         return other
 
-    def packed(self, state: State) -> State:
-        raise NotImplementedError
-
-    def unpacked(self, state: State) -> State:
-        raise NotImplementedError
-
     def step(self, lift: Lift, state: State) -> State:
-        """One iteration of a packed state."""
+        """One iteration of a held state."""
         raise NotImplementedError
 
     def _all_but_v(

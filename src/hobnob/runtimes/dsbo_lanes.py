@@ -10,49 +10,92 @@ Two things make v several times faster than lifting the step of one agent:
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.layout import Layout, with_layout_constraint
+from jax.experimental.layout import Layout as InMemory
+from jax.experimental.layout import with_layout_constraint
 
 from hobnob.agent import Agent
 from hobnob.algorithms.dsbo import DSBO, State
 from hobnob.network import Network
 from hobnob.runtimes.dsbo_kernel import DSBOKernel, Lift
 from hobnob.runtimes.factored import Factored, factored_hessians
+from hobnob.runtimes.layout import Layout
 
 _MOST_LANES = 64  # then the next seed waits
 _MOST_SHIFTS = 6  # a ring needs 3; beyond, one product with all of W costs less than the shifts
 
 
-class InLanes(DSBOKernel):
-    """The step of DSBO on states whose v is (b, d (d + 1) / 2, [seeds,] agents)."""
+@dataclass(frozen=True)
+class Lanes(Layout):
+    """v as (b, d (d + 1) / 2, [seeds,] agents); with seeds `alone`, each of them so."""
 
-    def __init__(self, algorithm: DSBO, dim_y: int, network: Network, links_fail: bool, seeds: int):
-        super().__init__(algorithm)
-        self._links_fail = links_fail
-        self.alone = network.size * seeds > _MOST_LANES
-        self._upper = np.triu_indices(dim_y)
-        # Where the entry (i, j) of a matrix is found in its upper triangle.
-        self._place = np.zeros((dim_y, dim_y), np.int32)
-        self._place[self._upper] = self._place.T[self._upper] = np.arange(len(self._upper[0]))
-        self._W = network.matrix
-        row, column = np.nonzero(self._W)
-        # Failing links change weights, and leave no agent with more neighbours than it has.
-        self._shifts = sorted({int(s) for s in (column - row) % network.size})
+    dim_y: int
+    alone: bool
+
+    @cached_property
+    def upper(self) -> tuple[np.ndarray, np.ndarray]:
+        """The rows and the columns of an upper triangle."""
+        return np.triu_indices(self.dim_y)
+
+    @cached_property
+    def place(self) -> np.ndarray:
+        """Where the entry (i, j) of a matrix is found in its upper triangle."""
+        place = np.zeros((self.dim_y, self.dim_y), np.int32)
+        place[self.upper] = place.T[self.upper] = np.arange(len(self.upper[0]))
+        return place
 
     def packed(self, state: State) -> State:
-        return state._replace(v=self._each(state, self._upper_in_lanes)(state.v))
+        return state._replace(v=self._each(state, self.upper_in_lanes)(state.v))
 
-    def unpacked(self, state: State) -> State:
-        return state._replace(v=self._each(state, partial(_squares, self._place))(state.v))
+    def opened(self, held: State) -> State:
+        return held._replace(v=self._each(held, self._squares)(held.v))
+
+    def disagreements(self, held: State) -> dict[str, jax.Array]:
+        return {"v": self._each(held, self._disagreement)(held.v)}
+
+    def upper_in_lanes(self, matrices: jax.Array) -> jax.Array:
+        """([seeds,] agents, b, d, d) -> (b, d (d + 1) / 2, [seeds,] agents)."""
+        rows, columns = self.upper
+        entries = matrices.reshape(*matrices.shape[:-2], -1)
+        upper = entries[..., rows * self.dim_y + columns]
+        return jnp.moveaxis(upper, (-2, -1), (0, 1))
+
+    @partial(jax.jit, static_argnums=0)
+    def _squares(self, v: jax.Array) -> jax.Array:
+        """(b, d (d + 1) / 2, [seeds,] agents) -> ([seeds,] agents, b, d, d)."""
+        return _laid_out(jnp.moveaxis(v, (0, 1), (-2, -1)))[..., self.place]
+
+    def _disagreement(self, v: jax.Array) -> jax.Array:
+        if v.ndim > 3:
+            return jax.vmap(self._disagreement, in_axes=-2)(v)
+        rows, columns = self.upper
+        times = np.where(rows == columns, 1, 2).astype(v.dtype)  # that an entry is in the matrix
+        deviations = v - v.mean(axis=-1, keepdims=True)
+        return (times[:, None] * deviations**2).sum() / v.shape[-1]
 
     def _each(self, state: State, act: Callable[[jax.Array], jax.Array]) -> Callable[..., Any]:
         """`act`, for one seed after the other where a step has only one."""
         return jax.vmap(act) if self.alone and state.x.ndim > 2 else act
+
+
+class InLanes(DSBOKernel):
+    """The step of DSBO on states in lanes."""
+
+    def __init__(self, algorithm: DSBO, dim_y: int, network: Network, links_fail: bool, seeds: int):
+        self.alone = network.size * seeds > _MOST_LANES
+        self.layout = Lanes(dim_y, self.alone)
+        super().__init__(algorithm, self.layout)
+        self._links_fail = links_fail
+        self._W = network.matrix
+        row, column = np.nonzero(self._W)
+        # Failing links change weights, and leave no agent with more neighbours than it has.
+        self._shifts = sorted({int(s) for s in (column - row) % network.size})
 
     def step(self, lift: Lift, state: State) -> State:
         small = state._replace(v=None)
@@ -80,7 +123,7 @@ class InLanes(DSBOKernel):
         L = self._algorithm.smoothness
 
         def add_term(p: jax.Array, v_i: jax.Array) -> Any:
-            return h + p - (v_i[self._place] * p).sum(axis=1) / L, None
+            return h + p - (v_i[self.layout.place] * p).sum(axis=1) / L, None
 
         p, _ = jax.lax.scan(add_term, h, v)
         return p / L
@@ -103,8 +146,8 @@ class InLanes(DSBOKernel):
     def _hessians(self, H: Any) -> jax.Array:
         """The upper triangles in lanes, of matrices or of their factors."""
         if not isinstance(H, Factored):
-            return self._upper_in_lanes(H)
-        rows, columns = self._upper
+            return self.layout.upper_in_lanes(H)
+        rows, columns = self.layout.upper
         A, C, upper = (
             _laid_out(jnp.moveaxis(array, source, range(len(source))))
             for array, source in (
@@ -118,19 +161,6 @@ class InLanes(DSBOKernel):
             upper = upper + A[:, m][:, rows] * CA[:, m][:, columns]
         return jnp.broadcast_to(upper, (len(A), *upper.shape[-A.ndim + 2 :]))
 
-    def _upper_in_lanes(self, matrices: jax.Array) -> jax.Array:
-        """([seeds,] agents, b, d, d) -> (b, d (d + 1) / 2, [seeds,] agents)."""
-        rows, columns = self._upper
-        entries = matrices.reshape(*matrices.shape[:-2], -1)
-        upper = entries[..., rows * matrices.shape[-1] + columns]
-        return jnp.moveaxis(upper, (-2, -1), (0, 1))
-
-
-@jax.jit
-def _squares(place: np.ndarray, v: jax.Array) -> jax.Array:
-    """(b, d (d + 1) / 2, [seeds,] agents) -> ([seeds,] agents, b, d, d)."""
-    return _laid_out(jnp.moveaxis(v, (0, 1), (-2, -1)))[..., place]
-
 
 def _to_lanes(vectors: jax.Array) -> jax.Array:
     return jnp.moveaxis(vectors, -1, 0)
@@ -142,4 +172,4 @@ def _from_lanes(vectors: jax.Array) -> jax.Array:
 
 def _laid_out(array: jax.Array) -> jax.Array:
     """The array in memory as its axes say, for who reads it often; XLA may leave it transposed."""
-    return with_layout_constraint(array, Layout(tuple(range(array.ndim))))
+    return with_layout_constraint(array, InMemory(tuple(range(array.ndim))))

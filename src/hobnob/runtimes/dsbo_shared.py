@@ -7,6 +7,7 @@ Where H is diagonal, so is v, and its diagonal is all that is kept.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -18,25 +19,41 @@ from hobnob.algorithms.dsbo import DSBO, State
 from hobnob.jaxprs import dependent, evaluate, inlined, is_variable
 from hobnob.problem import Problem
 from hobnob.runtimes.dsbo_kernel import DSBOKernel, Lift
+from hobnob.runtimes.layout import Layout
 
 
-class SharedHessian(DSBOKernel):
-    """The step of DSBO on states whose v is one matrix, (d, d), or its diagonal, (d,)."""
+@dataclass(frozen=True)
+class OneForAll(Layout):
+    """v as one matrix, (d, d), or as its diagonal, (d,)."""
 
-    def __init__(self, algorithm: DSBO, H: np.ndarray):
-        super().__init__(algorithm)
-        # v begins as a multiple of the identity.
-        self._diagonal = bool((np.diag(np.diag(H)) == H).all())
-        self._H = self._kept(H)
+    terms: int
+    diagonal: bool
 
     def packed(self, state: State) -> State:
         first = state.v.reshape(-1, *state.v.shape[-2:])[0]
-        return state._replace(v=self._kept(first))
+        return state._replace(v=self.kept(first))
 
-    def unpacked(self, state: State) -> State:
-        v = jnp.diag(state.v) if self._diagonal else state.v
-        shape = *state.y.shape[:-1], self._algorithm.terms, *v.shape
-        return state._replace(v=jnp.broadcast_to(v, shape))
+    def opened(self, held: State) -> State:
+        v = jnp.diag(held.v) if self.diagonal else held.v
+        shape = *held.y.shape[:-1], self.terms, *v.shape
+        return held._replace(v=jnp.broadcast_to(v, shape))
+
+    def disagreements(self, held: State) -> dict[str, jax.Array]:
+        return {"v": jnp.zeros(held.y.shape[:-2], held.v.dtype)}
+
+    def kept(self, matrix: Any) -> Any:
+        return matrix.diagonal() if self.diagonal else matrix
+
+
+class SharedHessian(DSBOKernel):
+    """The step of DSBO on states that have one v."""
+
+    def __init__(self, algorithm: DSBO, H: np.ndarray):
+        # v begins as a multiple of the identity.
+        diagonal = bool((np.diag(np.diag(H)) == H).all())
+        self.layout = OneForAll(algorithm.terms, diagonal)
+        super().__init__(algorithm, self.layout)
+        self._H = self.layout.kept(H)
 
     def step(self, lift: Lift, state: State) -> State:
         qh = self._series(state.h, state.v)
@@ -53,12 +70,9 @@ class SharedHessian(DSBOKernel):
         b, L = self._algorithm.terms, self._algorithm.smoothness
 
         def add_term(_: Any, p: jax.Array) -> jax.Array:
-            return h + p - (p * v if self._diagonal else p @ v) / L  # v is symmetric
+            return h + p - (p * v if self.layout.diagonal else p @ v) / L  # v is symmetric
 
         return jax.lax.fori_loop(0, b, add_term, h) / L
-
-    def _kept(self, matrix: Any) -> Any:
-        return matrix.diagonal() if self._diagonal else matrix
 
 
 def one_hessian(problem: Problem) -> np.ndarray | None:

@@ -66,7 +66,7 @@ class MpiRun(Simulation):
     def _all_places(self) -> Any:
         return self.problem.place()
 
-    def whole(self, state: Any) -> Any:
+    def gathered(self, state: Any) -> Any:
         leaves, structure = jax.tree.flatten(state)
         found = [self._wire.gather(np.asarray(leaf)) for leaf in leaves]
         if not self.leads:

@@ -26,6 +26,7 @@ from hobnob.network import Network
 from hobnob.problem import Problem
 from hobnob.runtimes.dsbo_kernel import DSBOKernel
 from hobnob.runtimes.kernels import kernel_for
+from hobnob.runtimes.layout import Layout
 from hobnob.runtimes.mixing import failing_tables, mixing_tables
 from hobnob.runtimes.rows import Rows
 
@@ -93,8 +94,8 @@ class Advance(NamedTuple):
 class Simulation:
     """One run. A state is the algorithm's NamedTuple with leading axes ([seeds,] agents).
 
-    Between calls of `advance` it is held as the loop wants it, which may be in another layout:
-    `held` and `whole` are the two doors.
+    Between calls of `advance` it is held in the layout that the loop wants: `held` and `whole` are
+    the two doors.
 
     `problem` is the whole one. A runtime that hosts some of the agents only overrides what differs
     then: `_host`, `_agents_here`, `_tables`, `_exchange`, and what asks for all of them.
@@ -164,9 +165,14 @@ class Simulation:
         """Those of a state that is not held."""
         return self._traced[1]
 
+    @property
+    def layout(self) -> Layout:
+        """The form in which states are held."""
+        return Layout() if self._kernel is None else self._kernel.layout
+
     def held(self, state: Any) -> Any:
         """A state of the agents that are here, as the loop wants it."""
-        return state if self._kernel is None else self._kernel.packed(state)
+        return self.layout.packed(state)
 
     def advance(self, state: Any, start: int, stop: int) -> Advance:
         """The state after steps start .. stop - 1, or at the first one that is not finite."""
@@ -178,9 +184,14 @@ class Simulation:
         """The data of the whole network."""
         return self.world.places
 
+    def gathered(self, state: Any) -> Any:
+        """A held state with all agents in it, still held, where `leads`; all processes must ask."""
+        return state
+
     def whole(self, state: Any) -> Any:
-        """A held state as it is, with all agents in it, where `leads`; all processes must ask."""
-        return state if self._kernel is None else self._kernel.unpacked(state)
+        """The same as it is."""
+        gathered = self.gathered(state)
+        return None if gathered is None else self.layout.opened(gathered)
 
     def everyone(self, leaf: Any) -> np.ndarray:
         """A leaf of a state with all agents in it, for all processes."""

@@ -119,10 +119,10 @@ def rows(quick: bool) -> Iterator[Row]:
         )
         yield Row(f"DSBO, K={agents}: ten seeds in one program", "ten times one seed",
                   10 * ratio, 1.0)  # fmt: skip
-        wall = partial(pace_on_the_wall, problem, network, DSBO, 1000, 3)
+        wall = partial(pace_on_the_wall, problem, network, DSBO, 500, 6)
         ratio = ratio_in_turns(
             pairs,
-            partial(wall, record_every=1000, metrics=None),
+            partial(wall, record_every=500, metrics=None),
             partial(wall, record_every=100, metrics="all"),
         )
         yield Row(f"DSBO, K={agents}: recording everything every 100 steps", "not recording",

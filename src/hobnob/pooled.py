@@ -188,14 +188,17 @@ def _newton(
         direction = solve(jax.grad(inner), at.y, at.gradient)
         slope = at.gradient @ direction
 
-        def too_long(size: jax.Array) -> jax.Array:
-            value, gradient = value_and_gradient(at.y - size * direction)
+        def reached(size: jax.Array) -> tuple[jax.Array, Point]:
+            return size, point(at.y - size * direction, at.norm, at.steps + 1)
+
+        def too_long(end: tuple[jax.Array, Point]) -> jax.Array:
+            size, new = end
             # Near the minimum the value is lost in rounding, while the gradient still shrinks.
-            good = (value <= at.value - 1e-4 * size * slope) | (jnp.linalg.norm(gradient) < at.norm)
+            good = (new.value <= at.value - 1e-4 * size * slope) | new.better
             return ~good & (size > 1e-12)
 
-        size = jax.lax.while_loop(too_long, lambda s: s / 2, jnp.ones((), at.y.dtype))
-        new = point(at.y - size * direction, at.norm, at.steps + 1)
+        whole = reached(jnp.ones((), at.y.dtype))
+        _, new = jax.lax.while_loop(too_long, lambda end: reached(end[0] / 2), whole)
         # Far from the minimum the gradient may grow while the value falls.
         new = new._replace(better=new.better | (new.value < at.value))
         return jax.tree.map(

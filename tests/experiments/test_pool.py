@@ -20,10 +20,8 @@ def run(bench: Bench, steps: int, log: str, seed: int = 0) -> Found:
     with Path(log).open("a") as file:
         file.write(f"{os.getpid()} {sorted(os.sched_getaffinity(0))}\n")
     problem = hb.problems.get("quadratic")(agents=3, noise=0.1, batch_size=1)
-    dsbo = hb.DSBO(
-        alpha=0.001, beta=0.1, gamma=0.01, terms=30, smoothness=20.0, strong_convexity=1.0
-    )
-    result = bench.solve(problem, hb.ring(3), dsbo, steps=steps, seed=seed, metrics=["objective"])
+    dsoba = hb.DSOBA(alpha=0.001, beta=0.01, gamma=0.01, theta=0.1)
+    result = bench.solve(problem, hb.ring(3), dsoba, steps=steps, seed=seed, metrics=["objective"])
     return {"x": np.asarray(result.x), "objective": result.history["objective"]}
 
 
@@ -72,7 +70,7 @@ def test_every_cell_is_measured_once_by_processes_on_cores_of_their_own(tmp_path
 
 
 def test_ctrl_c_keeps_what_is_under_way_and_the_next_call_goes_on(tmp_path: Path) -> None:
-    log, steps = tmp_path / "log", 60_000
+    log, steps = tmp_path / "log", 300_000
     cell = cells(log, steps, count=1)
     started = threading.Event()
 

@@ -40,7 +40,7 @@ record_every = 100
 
 [problem]
 name = "quadratic"
-agents = 4
+agents = 2
 noise = 0.1
 
 [network]
@@ -75,8 +75,8 @@ def test_the_command_line_starts_ranks(
     assert json.loads((two / "result.json").read_text())["steps"] == 300
     capfd.readouterr()
     # More ranks than agents: one message, and bad input.
-    assert cli.main([*run, "--out", str(tmp_path / "three"), "--ranks", "5"]) == 2
-    assert capfd.readouterr().err.count("There are 4 agents for 5 ranks") == 1
+    assert cli.main([*run, "--out", str(tmp_path / "three"), "--ranks", "3"]) == 2
+    assert capfd.readouterr().err.count("There are 2 agents for 3 ranks") == 1
 
 
 def test_settings_of_the_runtime() -> None:

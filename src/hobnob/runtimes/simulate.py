@@ -226,12 +226,9 @@ class Simulation:
     @cached_property
     def _traced(self) -> tuple[Ledger, Any, Any]:
         """A first step without numbers: what it costs, and the shapes before and after it."""
-        ledger = Ledger()
         before = jax.eval_shape(self._init, self.world)
-        after = jax.eval_shape(
-            lambda world, state: self._step(world, state, _FIRST, ledger), self.world, before
-        )
-        return ledger, before, after
+        after = jax.eval_shape(self._step, self.world, before, _FIRST)
+        return self._ledger, before, after
 
     def _init(self, world: World) -> Any:
         return self._lift(world, _FIRST, Ledger(), self.algorithm.init)
@@ -323,9 +320,16 @@ class Simulation:
 
         return _while(stop, advance, start, state)
 
-    def _step(self, world: World, state: Any, step: Any, ledger: Ledger | None = None) -> Any:
-        act = self.algorithm.with_traced(world.rates).step
-        return self._lift(world, step, ledger or Ledger(), act, state)
+    @cached_property
+    def _step(self) -> Callable[..., Any]:
+        """`step(world, state, number)`, traced once: for what it costs, and for the loop."""
+
+        def step(world: World, state: Any, number: Any) -> Any:
+            self._ledger = Ledger()
+            act = self.algorithm.with_traced(world.rates).step
+            return self._lift(world, number, self._ledger, act, state)
+
+        return jax.jit(step, inline=True)
 
     def _lift(
         self, world: World, step: Any, ledger: Ledger, act: Callable[..., Any], *state: Any

@@ -132,6 +132,7 @@ class Simulation:
             {name: jnp.asarray(rate, problem.dtype) for name, rate in (rates or {}).items()},
         )
         self.latest: dict[str, np.ndarray] = {}
+        self._ledger = Ledger()  # of a step, once it is traced
         self._kernel = self._kernel_for(each.size)
         self._advance = jax.jit(self._loop, compiler_options=compiler_options())
 

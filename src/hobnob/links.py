@@ -6,7 +6,7 @@ stochastic. Which links fail is a function of the seed, the step and the round a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,9 @@ import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 
+from hobnob import keys
 from hobnob.errors import NetworkError, SettingError
+from hobnob.ledger import ROUNDS_AT_ONCE
 from hobnob.network import Network
 
 FOREVER = 2**31 - 1
@@ -127,6 +129,37 @@ class Links:
         for number, failure in enumerate(self.failures):
             down |= failure.down(jax.random.fold_in(key, number), step, self.ends)
         return down
+
+    def counter(
+        self, agents: int, key: jax.Array
+    ) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+        """How many links each agent had in given rounds: drawn again, as the loop drew them.
+
+        `key` is the one for links, or one for each seed. Compiled once, whatever the number of
+        rounds, and holding one of them at a time.
+        """
+        first, second = self.ends.T
+
+        def in_round(key: jax.Array, step: jax.Array, path: jax.Array) -> jax.Array:
+            up = ~self.down(keys.of_round(key, step, tuple(path)), step)
+            return jnp.zeros(agents, jnp.int32).at[first].add(up).at[second].add(up)
+
+        of_seed = jax.vmap(in_round, in_axes=(0, None, None)) if key.ndim else in_round
+
+        @jax.jit
+        def of_rounds(key: jax.Array, count: Any, steps: jax.Array, paths: jax.Array) -> jax.Array:
+            none = jnp.zeros((*key.shape, agents), jnp.int32)
+            return jax.lax.fori_loop(
+                0, count, lambda i, total: total + of_seed(key, steps[i], paths[i]), none
+            )
+
+        def live(steps: np.ndarray, paths: np.ndarray) -> np.ndarray:
+            padded = np.zeros((ROUNDS_AT_ONCE, 1 + paths.shape[1]), np.int32)
+            padded[: len(steps)] = np.column_stack([steps, paths])
+            found = of_rounds(key, np.int32(len(steps)), padded[:, 0], padded[:, 1:])
+            return np.asarray(found, np.int64)
+
+        return live
 
     def __str__(self) -> str:
         return ", ".join(str(failure) for failure in self.failures)

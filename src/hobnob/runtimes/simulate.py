@@ -20,7 +20,7 @@ from hobnob.agent import Agent, Exchange
 from hobnob.algorithm import Algorithm
 from hobnob.compiler import compiler_options
 from hobnob.errors import SettingError
-from hobnob.ledger import ROUNDS_AT_ONCE, Costs, Ledger, link_of
+from hobnob.ledger import Costs, Ledger, link_of
 from hobnob.links import Links
 from hobnob.network import Network
 from hobnob.problem import Problem
@@ -246,39 +246,8 @@ class Simulation:
             "outer draw": self._samples_per_draw(self._hosted.outer_data),
             "inner draw": self._samples_per_draw(self._hosted.inner_data),
         }
-        return Costs(self.ledger, units, self._live_links if self.links else None)
-
-    @cached_property
-    def _live_links(self) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-        """How many links each agent had in given rounds: drawn again, as the loop drew them.
-
-        Compiled once, whatever the number of rounds, and holding one of them at a time.
-        """
-        links = self.links
-        assert links is not None
-        first, second = links.ends.T
-
-        def in_round(key: jax.Array, step: jax.Array, path: jax.Array) -> jax.Array:
-            up = ~links.down(keys.of_round(key, step, tuple(path)), step)
-            return jnp.zeros(self.network.size, jnp.int32).at[first].add(up).at[second].add(up)
-
-        of_seed = jax.vmap(in_round, in_axes=(0, None, None)) if self.many_seeds else in_round
-
-        @jax.jit
-        def of_rounds(key: jax.Array, count: Any, steps: jax.Array, paths: jax.Array) -> jax.Array:
-            none = jnp.zeros((*key.shape, self.network.size), jnp.int32)
-            return jax.lax.fori_loop(
-                0, count, lambda i, total: total + of_seed(key, steps[i], paths[i]), none
-            )
-
-        def live(steps: np.ndarray, paths: np.ndarray) -> np.ndarray:
-            padded = np.zeros((ROUNDS_AT_ONCE, 1 + paths.shape[1]), np.int32)
-            padded[: len(steps)] = np.column_stack([steps, paths])
-            count = np.int32(len(steps))
-            found = of_rounds(self.world.link_keys, count, padded[:, 0], padded[:, 1:])
-            return np.asarray(found, np.int64)
-
-        return live
+        live = self.links and self.links.counter(self.network.size, self.world.link_keys)
+        return Costs(self.ledger, units, live)
 
     def _samples_per_draw(self, source: Any) -> np.ndarray:
         """Of all agents."""

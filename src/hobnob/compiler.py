@@ -15,14 +15,20 @@ _WISHES: dict[str, Any] = {
     # The older way to write machine code takes a quarter less time, for code that is as fast.
     "xla_cpu_use_fusion_emitters": False,
 }
+# A kernel split over two threads waits for the second one, whose core another process has.
+_WISHES_AMONG_OTHERS: dict[str, Any] = {"xla_disable_hlo_passes": "cpu-parallel-task-assigner"}
 
 
 @cache
-def compiler_options() -> dict[str, Any]:
-    """Those of the wishes that this XLA knows: they come and go with its versions."""
+def compiler_options(crowded: bool = False) -> dict[str, Any]:
+    """Those of the wishes that this XLA knows: they come and go with its versions.
+
+    `crowded`: other processes of the same run have the other cores.
+    """
     if jax.default_backend() != "cpu":
         return {}
-    return {name: value for name, value in _WISHES.items() if _known({name: value})}
+    wishes = _WISHES | (_WISHES_AMONG_OTHERS if crowded else {})
+    return {name: value for name, value in wishes.items() if _known({name: value})}
 
 
 def _known(options: dict[str, Any]) -> bool:

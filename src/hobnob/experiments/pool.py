@@ -23,6 +23,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hobnob.cores import cpus
 from hobnob.errors import HobnobError
 from hobnob.experiments.cell import Bench, Cell, Found, Stopped
 from hobnob.files import write_whole
@@ -227,10 +228,3 @@ def _outlive_nobody() -> None:
     if parent:
         parent.join()
         os._exit(1)
-
-
-def cpus() -> list[int]:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))

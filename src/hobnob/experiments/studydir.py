@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hobnob.cores import cpus
 from hobnob.errors import ConfigError
 from hobnob.experiments import pool
 from hobnob.experiments.cell import Cell, Found
@@ -76,7 +77,7 @@ def measure(
         raise ConfigError(f"--workers {workers} must be at least 0.")
     start = time.monotonic()
     with StudyBar(cells, progress) as bar:
-        workers = len(pool.cpus()) if workers is None else workers
+        workers = len(cpus()) if workers is None else workers
         finished = pool.measure_all(cells, folder, workers, bar.tell)
     write_whole(folder / CLOCK, json.dumps(_seconds(folder) + time.monotonic() - start).encode())
     return pool.read_all(cells, folder) if finished else None

@@ -46,7 +46,7 @@ class MpiRun(Simulation):
         links: Links | None = None,
     ):
         self._wire, self._parts = wire, parts
-        self.leads = wire.rank == 0
+        self.leads, self.crowded = wire.rank == 0, wire.crowded
         self._halos = {
             level: Halo(W, parts, wire, links, problem.dtype)
             for level, W in {"": network, **network.levels}.items()

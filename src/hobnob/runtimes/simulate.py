@@ -105,6 +105,8 @@ class Simulation:
     leads: bool = True
     #: Whether `advance` writes over the state that it is given.
     overwrites: bool = False
+    #: Whether other processes of the run have the other cores of the machine.
+    crowded: bool = False
 
     def __init__(
         self,
@@ -134,7 +136,7 @@ class Simulation:
         self.latest: dict[str, np.ndarray] = {}
         self._ledger = Ledger()  # of a step, once it is traced
         self._kernel = self._kernel_for(each.size)
-        self._advance = jax.jit(self._loop, compiler_options=compiler_options())
+        self._advance = jax.jit(self._loop, compiler_options=compiler_options(self.crowded))
 
     def share_loop(self, loops: dict[Any, Any], what: Any) -> None:
         """Use the compiled loop of a run that differs in its step sizes and seeds alone."""

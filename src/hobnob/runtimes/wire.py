@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from hobnob.cores import cpus
 from hobnob.runtimes.foreign import Called, address
 from hobnob.runtimes.lifeline import Lifeline
 
@@ -19,6 +20,10 @@ class Wire:
         self.rank, self.sent = comm.rank, sent
         self.sent |= {"messages": 0, "bytes": 0}
         self._reductions: dict[Any, Reduction] = {}
+        with lifeline.waiting("the ranks to find who shares their machine"):
+            here = comm.Split_type(MPI.COMM_TYPE_SHARED)
+        self.crowded = here.size >= len(cpus()) > 1
+        here.Free()
 
     def graph(self, neighbours: np.ndarray) -> Any:
         """A communicator in which a rank has these neighbours."""

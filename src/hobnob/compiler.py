@@ -28,12 +28,13 @@ def compiler_options(crowded: bool = False) -> dict[str, Any]:
     if jax.default_backend() != "cpu":
         return {}
     wishes = _WISHES | (_WISHES_AMONG_OTHERS if crowded else {})
-    return {name: value for name, value in wishes.items() if _known({name: value})}
+    return {name: value for name, value in wishes.items() if _known(name, value)}
 
 
-def _known(options: dict[str, Any]) -> bool:
+@cache
+def _known(name: str, value: Any) -> bool:
     try:
-        jax.jit(lambda: 0, compiler_options=options).lower().compile()
+        jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
     except jax.errors.JaxRuntimeError:
         return False
     return True

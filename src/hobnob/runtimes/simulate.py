@@ -277,7 +277,7 @@ class Simulation:
             alone = world._replace(keys=world.keys[seed], link_keys=world.link_keys[seed])
             state = jax.tree.map(lambda leaf: leaf[seed], states)
             step, state, fine = self._kernel_loop(kernel, alone, state, start, stop)
-            states = jax.tree.map(lambda all, one: all.at[seed].set(one), states, state)
+            states = jax.tree.map(lambda every, one: every.at[seed].set(one), states, state)
             return jnp.minimum(reached, step), states, finite & fine
 
         return jax.lax.fori_loop(0, len(world.keys), advance, (stop, state, jnp.array(True)))

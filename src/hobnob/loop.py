@@ -16,7 +16,7 @@ from hobnob.record.checkpoint import Checkpoint
 from hobnob.record.recorder import Recorder
 from hobnob.record.store import Store
 
-CHUNK_SECONDS = 0.25  # how long the device runs before the host looks at Ctrl-C and the clock
+CHUNK_SECONDS = 1  # how long the device runs before the host looks at Ctrl-C and the clock
 
 
 class Loop:

@@ -56,7 +56,7 @@ class Halo:
         self._from = home[self.heard]
         numbers = np.concatenate([here, self.heard])
         W = _rows_of(network.sparse, here, numbers)
-        self.tables = mixing_tables(W, dtype)
+        self.tables = mixing_tables(W, dtype, failing=links is not None)
         self._columns: np.ndarray | None = None
         table = self.tables.get("table")
         if table is not None and "long" not in self.tables and table.size <= _MOST_UNROLLED:

@@ -14,16 +14,22 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.sparse import csr_array
 
+from hobnob.runtimes.circular import circular_tables, mixed_around
+
 _NARROW_TABLE, _WIDEST_TABLE = 16, 64  # entries a row: the sum over them is unrolled
+_SPARSE = 3  # entries a row: so few are read at once
 _LARGEST_DENSE = 512  # agents
+_CROWD = 2**14  # agents: what all of them say leaves the cache before it is read again
 _LONGEST_ROW = 256  # numbers an agent sends, for all of them to be gathered together
 _EDGE_COST = 2  # entries of a table: an edge's term is written down, and added up later
 
 
-def mixing_tables(W: csr_array, dtype: Any) -> dict[str, jax.Array]:
+def mixing_tables(W: csr_array, dtype: Any, failing: bool = False) -> dict[str, jax.Array]:
     """W as the arrays that `mixed` multiplies with; their names tell how.
 
     - "dense": W itself, for few agents with many neighbours;
+    - "distances": around the circle, where a crowd hears those at the same ones, and no links are
+      `failing`;
     - "table" otherwise: every row padded to the longest. Where some rows are much longer, which
       padding would square, they are left out of it, and "long" are they: whole, as "hubs", if they
       are nearly full, as that of a star is; or one entry an edge.
@@ -32,6 +38,10 @@ def mixing_tables(W: csr_array, dtype: Any) -> dict[str, jax.Array]:
     narrow = lengths.max() <= _NARROW_TABLE
     if size <= _LARGEST_DENSE and not narrow:
         return {"dense": jnp.asarray(W.toarray(), dtype)}
+    if size >= _CROWD and _SPARSE < lengths.max() <= _WIDEST_TABLE and not failing:
+        around = circular_tables(W, dtype)
+        if around is not None:
+            return around
     width = lengths.max() if narrow else _width(lengths)
     row = np.repeat(np.arange(size), lengths)
     place = np.arange(W.nnz) - np.repeat(W.indptr[:-1], lengths)
@@ -71,6 +81,8 @@ def mixed(tables: dict[str, jax.Array], stack: jax.Array) -> jax.Array:
         return jnp.broadcast_to(stack.mean(axis=0), stack.shape)
     if "dense" in tables:
         return jnp.tensordot(tables["dense"], stack, 1)
+    if "distances" in tables:
+        return mixed_around(tables, stack)
     terms = (
         _column(w, stack) * stack[j]
         for j, w in zip(tables["table"], tables["weights"], strict=True)
@@ -101,9 +113,9 @@ def mixed_tree(tables: dict[str, jax.Array], tree: Any) -> Any:
     leaves, structure = jax.tree.flatten(tree)
     rows = [leaf.reshape(len(leaf), -1) for leaf in leaves]
     widths = [row.shape[1] for row in rows]
-    neighbours, agents = tables["table"].shape if "table" in tables else (0, 0)
+    entries, agents = tables["table"].shape if "table" in tables else (0, 0)
+    scattered = agents > _LARGEST_DENSE and entries > _SPARSE  # an agent's neighbours are far
     alike = len({leaf.dtype for leaf in leaves}) == 1
-    scattered = agents > _LARGEST_DENSE and neighbours > 3  # an agent's neighbours are far from it
     if not (scattered and alike and sum(widths) <= _LONGEST_ROW):
         return jax.tree.map(lambda leaf: mixed(tables, leaf), tree)
     # One trip to each neighbour for all it sent. XLA does not know how the choice falls, so it has

@@ -327,7 +327,7 @@ class Simulation:
     def _tables(self) -> tuple[dict[str, dict[str, jax.Array]], dict[str, jax.Array]]:
         network, dtype = self.network, self.problem.dtype
         tables = {
-            level: mixing_tables(W.sparse, dtype)
+            level: mixing_tables(W.sparse, dtype, failing=self.links is not None)
             for level, W in {"": network, **network.levels}.items()
         }
         if self.links is None:

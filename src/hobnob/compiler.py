@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_batching import custom_vmap
 
 _WISHES: dict[str, Any] = {
@@ -15,19 +16,25 @@ _WISHES: dict[str, Any] = {
     # The older way to write machine code takes a quarter less time, for code that is as fast.
     "xla_cpu_use_fusion_emitters": False,
 }
-# A kernel split over two threads waits for the second one, whose core another process has.
-_WISHES_AMONG_OTHERS: dict[str, Any] = {"xla_disable_hlo_passes": "cpu-parallel-task-assigner"}
+# Passes of XLA's that are left out:
+_IN_PARTS = "tree_reduction_rewriter"  # first writes a long sum's terms down, then adds them up
+_OVER_THREADS = "cpu-parallel-task-assigner"  # a split kernel waits for all of its threads
 
 
 @cache
-def compiler_options(crowded: bool = False) -> dict[str, Any]:
+def compiler_options(dtype: Any, crowded: bool = False) -> dict[str, Any]:
     """Those of the wishes that this XLA knows: they come and go with its versions.
 
+    `dtype` is that of the numbers: in float64, a sum of millions is as good without parts.
     `crowded`: other processes of the same run have the other cores.
     """
     if jax.default_backend() != "cpu":
         return {}
-    wishes = _WISHES | (_WISHES_AMONG_OTHERS if crowded else {})
+    left_out = [
+        *([_IN_PARTS] if np.dtype(dtype) == np.float64 else []),
+        *([_OVER_THREADS] if crowded else []),
+    ]
+    wishes = _WISHES | ({"xla_disable_hlo_passes": ",".join(left_out)} if left_out else {})
     return {name: value for name, value in wishes.items() if _known(name, value)}
 
 

@@ -108,7 +108,7 @@ def _compiled(
     def measure(places: Any, held: Any) -> dict[str, Any]:
         return lifted(places, layout.opened(held), layout.disagreements(held))
 
-    return jax.jit(measure, compiler_options=compiler_options())
+    return jax.jit(measure, compiler_options=compiler_options(problem.dtype))
 
 
 def _choose(chosen: Any, problem: Any) -> tuple[list[str], dict[str, Any]]:

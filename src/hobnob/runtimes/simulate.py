@@ -136,7 +136,8 @@ class Simulation:
         self.latest: dict[str, np.ndarray] = {}
         self._ledger = Ledger()  # of a step, once it is traced
         self._kernel = self._kernel_for(each.size)
-        self._advance = jax.jit(self._loop, compiler_options=compiler_options(self.crowded))
+        self._options = compiler_options(problem.dtype, self.crowded)
+        self._advance = jax.jit(self._loop, compiler_options=self._options)
 
     def share_loop(self, loops: dict[Any, Any], what: Any) -> None:
         """Use the compiled loop of a run that differs in its step sizes and seeds alone."""
@@ -146,9 +147,7 @@ class Simulation:
         """From now on: a state that is large is gone once the next one is there."""
         if sum(leaf.nbytes for leaf in jax.tree.leaves(state)) >= _LARGE_STATE:
             self.overwrites = True
-            self._advance = jax.jit(
-                self._loop, donate_argnums=1, compiler_options=compiler_options()
-            )
+            self._advance = jax.jit(self._loop, donate_argnums=1, compiler_options=self._options)
 
     def initial_state(self) -> Any:
         _, before, after = self._traced
@@ -158,9 +157,7 @@ class Simulation:
                 f"{type(self.algorithm).__name__}.step must keep the shapes and dtypes of its "
                 f"state. It was {was} and became {is_now}."
             )
-        first = jax.jit(
-            lambda world: self.held(self._init(world)), compiler_options=compiler_options()
-        )
+        first = jax.jit(lambda world: self.held(self._init(world)), compiler_options=self._options)
         return first(self.world)
 
     @property

@@ -14,16 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hobnob as hb
-from hobnob.runtimes import mixing
+from hobnob.runtimes import circular, mixing
 from hobnob.runtimes.mixing import mixed, mixing_tables
 
 FORMS = ("table", "dense", "hubs", "edges")
+CROWD = hb.exponential(mixing._CROWD)
 EPS = {"float32": 2e-6, "float64": 1e-14}
 SHAPES = ((), (3,), (2, 1, 2))
 
 
 def form_of(tables: dict[str, jax.Array]) -> str:
-    return next(name for name in ("dense", "hubs", "edges", "table") if name in tables)
+    names = "dense", "hubs", "edges", "table", "distances"
+    return next(name for name in names if name in tables)
 
 
 def tables_in(form: str, network: hb.Network, dtype: str) -> dict[str, jax.Array]:
@@ -96,8 +98,14 @@ def test_a_few_long_rows_do_not_make_all_of_them_long(dtype, network, form):
         (hb.star(100), "dense"),
         (hb.complete(600), "hubs"),
         (hb.Network([[1.0]]), "table"),
+        (CROWD, "distances"),
+        (hb.ring(CROWD.size), "table"),
+        (hb.random_regular(CROWD.size, 4), "table"),
     ],
-    ids=["ring", "torus", "complete", "small star", "large complete", "alone"],
+    ids=[
+        *("ring", "torus", "complete", "small star", "large complete", "alone"),
+        *("crowd", "long ring", "random crowd"),
+    ],
 )
 def test_the_form_fits_the_network(network, form):
     tables = mixing_tables(network.sparse, np.float32)
@@ -147,11 +155,12 @@ def talkers(size: int) -> hb.Problem:
 
 @pytest.mark.parametrize(
     "network",
-    [hb.path(6), hb.complete(20), hb.star(600), hb.torus(20, 40), SCALE_FREE],
-    ids=["path", "complete", "star", "torus", "scale-free"],
+    [hb.path(6), hb.complete(20), hb.star(600), hb.torus(20, 40), SCALE_FREE, hb.exponential(900)],
+    ids=["path", "complete", "star", "torus", "scale-free", "crowd"],
 )
 @pytest.mark.parametrize("seed", [3, [3, 4]], ids=["one seed", "two seeds"])
-def test_agents_of_a_run_hear_w_times_what_was_said(network, seed):
+def test_agents_of_a_run_hear_w_times_what_was_said(network, seed, monkeypatch):
+    monkeypatch.setattr(mixing, "_CROWD", 900)
     problem = talkers(network.size)
     with problem.precision():
         run = hb.Simulate().start(problem, network, Talk(), seed)
@@ -165,6 +174,42 @@ def test_agents_of_a_run_hear_w_times_what_was_said(network, seed):
             assert np.ptp(said, axis=0).max() > 0.1
             expected = np.tensordot(thrice, said, 1)
             np.testing.assert_allclose(heard, expected, rtol=0, atol=1e-12, err_msg=name)
+
+
+@st.composite
+def circulant(draw: st.DrawFn) -> hb.Network:
+    """Links of the same lengths around a circle, which is not a multiple of any block."""
+    size = draw(st.sampled_from([3, 7, 37]))
+    lengths = draw(st.sets(st.integers(1, size // 2), max_size=12)) | {1}
+    graph = nx.circulant_graph(size, sorted(lengths))
+    return hb.Network(graph, draw(st.sampled_from(["metropolis", "lazy"])))
+
+
+@given(circulant(), st.sampled_from(SHAPES), st.sampled_from(list(EPS)), st.integers(0, 2**32 - 1))
+@settings(derandomize=True, deadline=None, max_examples=10)
+def test_a_circulant_network_is_mixed_by_distances(network, shape, dtype, seed):
+    stack = np.random.default_rng(seed).normal(size=(2, network.size, *shape)).astype(dtype)
+    expected = np.einsum("ij,sj...->si...", network.matrix, stack.astype(np.float64))
+    with jax.enable_x64(dtype == "float64"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(circular, "_BLOCK", 10)
+        patch.setattr(circular, "_STREAMS", 4)
+        tables = circular.circular_tables(network.sparse, dtype)
+        assert tables is not None
+        alone = mixed(tables, jnp.asarray(stack[0]))
+        together = jax.vmap(lambda one: mixed(tables, one))(jnp.asarray(stack))
+    np.testing.assert_allclose(alone, expected[0], rtol=0, atol=10 * EPS[dtype])
+    np.testing.assert_allclose(together, expected, rtol=0, atol=10 * EPS[dtype])
+
+
+def test_only_a_circulant_network_has_distances():
+    for network in (hb.path(7), hb.star(5), hb.torus(4, 5)):
+        assert circular.circular_tables(network.sparse, "float32") is None
+    elsewhere = hb.ring(8).sparse[:4]  # as a rank sees it: rows of its own, columns of all
+    assert circular.circular_tables(elsewhere, "float32") is None
+
+
+def test_a_crowd_whose_links_fail_is_mixed_by_a_table():
+    assert form_of(mixing_tables(CROWD.sparse, "float32", failing=True)) == "table"
 
 
 def test_many_agents_with_equally_many_neighbours_are_a_table():

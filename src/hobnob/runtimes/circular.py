@@ -34,32 +34,29 @@ def circular_tables(W: csr_array, dtype: Any) -> dict[str, jax.Array] | None:
 
 def mixed_around(tables: dict[str, jax.Array], stack: jax.Array) -> jax.Array:
     """W times a stack whose first axis is the agents: a sum of the stack, turned by distances."""
-    agents, flat = len(stack), stack.reshape(-1)
-    length = flat.size
-    block = min(_BLOCK, length)
+    flat = stack.reshape(-1)
+    length, block = flat.size, min(_BLOCK, flat.size)
     circle = jnp.pad(flat, (0, block))
     circle = circle.at[length:].set(circle[:block])  # for blocks that go past the end
-    turns = tables["distances"] * (length // agents)
-    weights = tables["weights"]
-    later = (len(turns) - 1) // _STREAMS  # groups of streams, after the first and shortest one
+    turns, weights = tables["distances"] * (length // len(stack)), tables["weights"]
+    later = (len(turns) - 1) // _STREAMS  # groups of streams, after a first one that is shorter
+    short = len(turns) - later * _STREAMS
 
-    def block_of_sums(number: jax.Array, sums: jax.Array) -> jax.Array:
+    def heard(stream: Any, start: jax.Array) -> jax.Array:
+        at = start - (length - turns[stream])
+        at = jnp.where(at < 0, at + length, at)
+        return weights[stream] * jax.lax.dynamic_slice(circle, (at,), (block,))
+
+    def sum_block(number: jax.Array, sums: jax.Array) -> jax.Array:
         start = jnp.minimum(number * block, length - block).astype(jnp.int32)
 
-        def terms(first: Any, count: int) -> list[jax.Array]:
-            places = (start - (length - turns[first + k]) for k in range(count))
-            return [
-                weights[first + k]
-                * jax.lax.dynamic_slice(circle, (jnp.where(at < 0, at + length, at),), (block,))
-                for k, at in enumerate(places)
-            ]
-
         def add(group: jax.Array, total: jax.Array) -> jax.Array:
-            return sum(terms(len(turns) - (later - group) * _STREAMS, _STREAMS), total)
+            first = short + group * _STREAMS
+            return sum((heard(first + k, start) for k in range(_STREAMS)), total)
 
-        total = sum(terms(0, len(turns) - later * _STREAMS))
+        total = sum(heard(k, start) for k in range(short))
         total = jax.lax.fori_loop(0, later, add, total)
         return jax.lax.dynamic_update_slice(sums, total, (start,))
 
-    sums = jax.lax.fori_loop(0, -(-length // block), block_of_sums, jnp.zeros_like(flat))
+    sums = jax.lax.fori_loop(0, -(-length // block), sum_block, jnp.zeros_like(flat))
     return sums.reshape(stack.shape)

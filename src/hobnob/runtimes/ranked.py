@@ -28,7 +28,8 @@ from hobnob.network import Network
 from hobnob.problem import Problem
 from hobnob.runtimes.foreign import call
 from hobnob.runtimes.halo import TOKEN, Halo
-from hobnob.runtimes.simulate import Advance, Simulation, World, all_finite
+from hobnob.runtimes.simulate import Advance, Simulation, World
+from hobnob.runtimes.turns import all_finite
 from hobnob.runtimes.wire import Wire
 
 

@@ -29,6 +29,7 @@ from hobnob.runtimes.kernels import kernel_for
 from hobnob.runtimes.layout import Layout
 from hobnob.runtimes.mixing import failing_tables, mixing_tables
 from hobnob.runtimes.rows import Rows
+from hobnob.runtimes.turns import run_until, size_of
 
 _LARGE_STATE = 2**24  # bytes: a copy of it is missed
 _FIRST = np.int32(0)  # of the type that steps have in the loop, for states that keep one
@@ -145,7 +146,7 @@ class Simulation:
 
     def overwrite_large(self, state: Any) -> None:
         """From now on: a state that is large is gone once the next one is there."""
-        if sum(leaf.nbytes for leaf in jax.tree.leaves(state)) >= _LARGE_STATE:
+        if size_of(state) >= _LARGE_STATE:
             self.overwrites = True
             self._advance = jax.jit(self._loop, donate_argnums=1, compiler_options=self._options)
 
@@ -262,7 +263,7 @@ class Simulation:
             return self._seed_after_seed(kernel, world, state, start, stop)
         if kernel is not None:
             return self._kernel_loop(kernel, world, state, start, stop)
-        return _while(stop, lambda step, state: self._step(world, state, step), start, state)
+        return run_until(stop, lambda step, state: self._step(world, state, step), start, state)
 
     def _seed_after_seed(
         self, kernel: DSBOKernel, world: World, state: Any, start: jax.Array, stop: jax.Array
@@ -287,7 +288,7 @@ class Simulation:
         def advance(step: Any, state: Any) -> Any:
             return kernel.step(partial(self._lift, world, step, Ledger()), state)
 
-        return _while(stop, advance, start, state)
+        return run_until(stop, jax.jit(advance, inline=True), start, state)
 
     @cached_property
     def _step(self) -> Callable[..., Any]:
@@ -336,25 +337,6 @@ class Simulation:
 
     def _exchange(self, index: Any, world: World, link_key: jax.Array, step: Any) -> Exchange:
         return Rows(index, world.tables, world.failing, self.links, link_key, step)
-
-
-def _while(stop: Any, advance: Callable[[Any, Any], Any], start: Any, state: Any) -> Any:
-    """`advance(step, state)` until `stop`, or until x or y is no longer finite."""
-
-    def body(carry: Any) -> Any:
-        step, state, _ = carry
-        state = advance(step, state)
-        # x and y are small, and whatever else stops being finite reaches x within a step.
-        return step + 1, state, jnp.isfinite(state.x).all() & jnp.isfinite(state.y).all()
-
-    step, state, _ = jax.lax.while_loop(
-        lambda carry: (carry[0] < stop) & carry[2], body, (start, state, jnp.array(True))
-    )
-    return step, state, all_finite(state)
-
-
-def all_finite(state: Any) -> jax.Array:
-    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state)]).all()
 
 
 @jax.jit

@@ -1,0 +1,88 @@
+"""Steps on the device: as many as asked for, the same wherever a chunk begins, until one fails."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hobnob as hb
+from hobnob.runtimes import turns
+
+WORTH_IT = {"one step a turn": 2**62, "two steps a turn": 0}
+
+
+@pytest.fixture(params=WORTH_IT.values(), ids=list(WORTH_IT))
+def turn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "_STATE_WORTH_TWO", request.param)
+
+
+class Count(NamedTuple):
+    x: jax.Array
+    y: jax.Array
+    seen: jax.Array
+
+
+def counted(start: int, stop: int, bad: int = -1) -> tuple[int, Count, bool]:
+    """A run whose step `bad` makes y infinite; `seen` has every step that was made."""
+
+    def advance(step: Any, state: Count) -> Count:
+        y = jnp.where(step == bad, jnp.inf, state.y)
+        return Count(state.x + 1, y, state.seen.at[step].set(state.x[0] + 1))
+
+    first = Count(jnp.zeros(1), jnp.zeros(2), jnp.zeros(12))
+    act = jax.jit(lambda start, stop: turns.run_until(stop, advance, start, first))
+    step, state, finite = act(np.int32(start), np.int32(stop))
+    return int(step), jax.tree.map(np.asarray, state), bool(finite)
+
+
+@pytest.mark.usefixtures("turn")
+@pytest.mark.parametrize("start", [0, 1])
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 6])
+def test_every_step_is_made_once_and_in_order(start: int, count: int) -> None:
+    step, state, finite = counted(start, start + count)
+    assert (step, finite) == (start + count, True)
+    expected = np.zeros(12)
+    expected[start : start + count] = np.arange(1, count + 1)
+    np.testing.assert_array_equal(state.seen, expected)
+
+
+@pytest.mark.usefixtures("turn")
+@pytest.mark.parametrize("start", [0, 1])
+@pytest.mark.parametrize("bad", [2, 3])
+def test_the_step_that_goes_wrong_is_the_last(start: int, bad: int) -> None:
+    step, state, finite = counted(start, 9, bad)
+    assert (step, finite) == (bad + 1, False)
+    assert state.x[0] == bad + 1 - start
+
+
+ALGORITHMS = {
+    "kernel": hb.DSBO(alpha=0.1, beta=0.1, gamma=0.1, terms=5, smoothness=2, strong_convexity=0.1),
+    "plain": hb.DSOBA(alpha=0.1, beta=0.1, gamma=0.1, theta=0.2),
+}
+
+
+def after(algorithm: hb.Algorithm, seed: Any, *stops: int) -> list[np.ndarray]:
+    problem = hb.problems.get("quadratic")(agents=5)
+    with problem.precision():
+        run = hb.Simulate().start(problem, hb.ring(5), algorithm.bind(5, 20), seed)
+        state = run.initial_state()
+        for start, stop in zip((0, *stops), stops, strict=False):
+            state = run.advance(state, start, stop).state
+        return [np.asarray(leaf) for leaf in jax.tree.leaves(run.whole(state))]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
+@pytest.mark.parametrize("seed", [0, [0, 1]], ids=["one seed", "two seeds"])
+def test_it_does_not_matter_where_a_chunk_begins(
+    algorithm: hb.Algorithm, seed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = after(algorithm, seed, 20)
+    monkeypatch.setattr(turns, "_STATE_WORTH_TWO", 0)
+    two, in_chunks = after(algorithm, seed, 20), after(algorithm, seed, 3, 4, 11, 20)
+    for a, b, c in zip(one, two, in_chunks, strict=True):
+        np.testing.assert_array_equal(b, c)
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)

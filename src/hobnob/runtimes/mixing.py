@@ -1,7 +1,7 @@
 """W times a stack of agents, for a sparse W.
 
-Neighbours are summed in ascending order of their number, self included, so that every runtime can
-add up in the same order.
+Where there is a table, neighbours are summed in ascending order of their number, self included, so
+that every runtime can add up in the same order.
 """
 
 from __future__ import annotations

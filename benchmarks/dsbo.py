@@ -90,7 +90,7 @@ def copy_seconds(megabytes: int = 200) -> float:
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    turns, pairs = (2, 3) if quick else (4, 8)
+    turns, pairs = (2, 3) if quick else (4, 16)
     one: dict[int, float] = {}
     for agents, goal in ((5, 7), (20, 11)):
         problem, network, numpy = problem_of(agents), hb.ring(agents), Vectorised(agents)

@@ -349,7 +349,7 @@ DSBO_VARIABLES = ("x", "y", "s", "h", "u", "v")
 
 @pytest.fixture
 def every_state_large(monkeypatch):
-    monkeypatch.setattr("hobnob.runtimes.simulate._LARGE_STATE", 0)
+    monkeypatch.setattr("hobnob.runtimes.turns._LARGE_STATE", 0)
 
 
 def test_a_large_state_is_written_over_and_gives_the_same_bits(every_state_large, tmp_path):

@@ -12,12 +12,12 @@ import pytest
 import hobnob as hb
 from hobnob.runtimes import turns
 
-WORTH_IT = {"one step a turn": 2**62, "two steps a turn": 0}
+LARGE_FROM = {"one step a turn": 2**62, "two steps a turn": 0}
 
 
-@pytest.fixture(params=WORTH_IT.values(), ids=list(WORTH_IT))
+@pytest.fixture(params=LARGE_FROM.values(), ids=list(LARGE_FROM))
 def turn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "_STATE_WORTH_TWO", request.param)
+    monkeypatch.setattr(turns, "_LARGE_STATE", request.param)
 
 
 class Count(NamedTuple):
@@ -81,7 +81,7 @@ def test_it_does_not_matter_where_a_chunk_begins(
     algorithm: hb.Algorithm, seed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = after(algorithm, seed, 20)
-    monkeypatch.setattr(turns, "_STATE_WORTH_TWO", 0)
+    monkeypatch.setattr(turns, "_LARGE_STATE", 0)
     two, in_chunks = after(algorithm, seed, 20), after(algorithm, seed, 3, 4, 11, 20)
     for a, b, c in zip(one, two, in_chunks, strict=True):
         np.testing.assert_array_equal(b, c)

@@ -377,7 +377,11 @@ def replace_end(s: Standing, end: float) -> Standing:
     return s._replace(end=Interval(end, end, end))
 
 
-def test_a_run_with_step_sizes_given_at_run_time_is_the_same_run() -> None:
+@pytest.mark.parametrize("large", [False, True], ids=["small states", "large states"])
+def test_a_run_with_step_sizes_given_at_run_time_is_the_same_run(
+    large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hobnob.runtimes.turns._LARGE_STATE", 0 if large else 2**62)
     problem, network = quadratic(), hb.ring(3)
     runtime = hb.Simulate(retunable=True)
     options: dict[str, Any] = {"steps": 30, "seed": [0, 1], "metrics": None}
@@ -389,7 +393,11 @@ def test_a_run_with_step_sizes_given_at_run_time_is_the_same_run() -> None:
         alone = hb.solve(problem, network, half, **options)
         np.testing.assert_allclose(shared.x, alone.x, rtol=1e-10)
     # Two step sizes and one compilation, for each of the two.
-    assert [loop._cache_size() for loop in runtime._loops.values()] == [1, 1]
+    for loops in runtime._loops.values():
+        assert {over: loop._cache_size() for over, loop in loops.items()} == {
+            large: 1,
+            not large: 0,
+        }
 
 
 def test_schedules_are_not_shared_with_constants() -> None:

@@ -29,9 +29,8 @@ from hobnob.runtimes.kernels import kernel_for
 from hobnob.runtimes.layout import Layout
 from hobnob.runtimes.mixing import failing_tables, mixing_tables
 from hobnob.runtimes.rows import Rows
-from hobnob.runtimes.turns import run_until, size_of
+from hobnob.runtimes.turns import is_large, run_until
 
-_LARGE_STATE = 2**24  # bytes: a copy of it is missed
 _FIRST = np.int32(0)  # of the type that steps have in the loop, for states that keep one
 
 
@@ -138,17 +137,24 @@ class Simulation:
         self._ledger = Ledger()  # of a step, once it is traced
         self._kernel = self._kernel_for(each.size)
         self._options = compiler_options(problem.dtype, self.crowded)
-        self._advance = jax.jit(self._loop, compiler_options=self._options)
+        self._loops = {
+            overwrites: jax.jit(
+                self._loop, donate_argnums=1 if overwrites else (), compiler_options=self._options
+            )
+            for overwrites in (False, True)
+        }
 
     def share_loop(self, loops: dict[Any, Any], what: Any) -> None:
         """Use the compiled loop of a run that differs in its step sizes and seeds alone."""
-        self._advance = loops.setdefault(what, self._advance)
+        self._loops = loops.setdefault(what, self._loops)
 
     def overwrite_large(self, state: Any) -> None:
         """From now on: a state that is large is gone once the next one is there."""
-        if size_of(state) >= _LARGE_STATE:
-            self.overwrites = True
-            self._advance = jax.jit(self._loop, donate_argnums=1, compiler_options=self._options)
+        self.overwrites = is_large(state)
+
+    @property
+    def _advance(self) -> Any:
+        return self._loops[self.overwrites]
 
     def initial_state(self) -> Any:
         _, before, after = self._traced
@@ -255,7 +261,7 @@ class Simulation:
 
     def compilations(self) -> int:
         """How often the loop was compiled: once, if shapes and dtypes are stable."""
-        return self._advance._cache_size()  # type: ignore[attr-defined]
+        return self._advance._cache_size()
 
     def _loop(self, world: World, state: Any, start: jax.Array, stop: jax.Array) -> Any:
         kernel = self._kernel

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-_STATE_WORTH_TWO = 2**21  # bytes: copied in every step, it costs more than a longer compilation
+_LARGE_STATE = 2**21  # bytes: a copy costs more than a longer compilation, and is missed
 
 
 def run_until(stop: Any, advance: Callable[[Any, Any], Any], start: Any, state: Any) -> Any:
@@ -33,7 +33,7 @@ def run_until(stop: Any, advance: Callable[[Any, Any], Any], start: Any, state: 
         more = fine & (step < stop)
         return jax.lax.cond(more, one, lambda *same: (*same, fine), step, state)
 
-    turn = two if size_of(state) >= _STATE_WORTH_TWO else one
+    turn = two if is_large(state) else one
     step, state, _ = jax.lax.while_loop(
         lambda carry: (carry[0] < stop) & carry[2],
         lambda carry: turn(*carry[:2]),
@@ -42,9 +42,10 @@ def run_until(stop: Any, advance: Callable[[Any, Any], Any], start: Any, state: 
     return step, state, all_finite(state)
 
 
-def size_of(state: Any) -> int:
-    """In bytes."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+def is_large(state: Any) -> bool:
+    """Whether a step should not copy it, nor a run keep it beside the next one."""
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+    return size >= _LARGE_STATE
 
 
 def all_finite(state: Any) -> jax.Array:

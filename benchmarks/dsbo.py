@@ -90,7 +90,7 @@ def copy_seconds(megabytes: int = 200) -> float:
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    turns, pairs = (2, 3) if quick else (4, 16)
+    turns, pairs = (2, 4) if quick else (4, 16)
     one: dict[int, float] = {}
     for agents, goal in ((5, 7), (20, 11)):
         problem, network, numpy = problem_of(agents), hb.ring(agents), Vectorised(agents)
@@ -111,19 +111,19 @@ def rows(quick: bool) -> Iterator[Row]:
                 detail=f"{moved / best['solve'] / 1e9:.1f} and {1e-9 / best['byte']:.1f} GB/s",
             )  # fmt: skip
     for agents in (5, 20) if not quick else (5,):
-        problem, network, window = problem_of(agents), hb.ring(agents), 1000 // agents
+        wall = partial(pace_on_the_wall, problem_of(agents), hb.ring(agents), DSBO)
+        hundred = {"record_every": 100, "metrics": None}
         ratio = ratio_in_turns(
-            pairs,  # as long a window for one as for ten
-            partial(pace, problem, network, DSBO, 10 * window, 3),
-            partial(pace, problem, network, DSBO, window, 3, seed=range(10)),
+            pairs // 2,
+            partial(wall, 100, 30, **hundred),
+            partial(wall, 100, 5, **hundred, seed=range(10)),
         )
         yield Row(f"DSBO, K={agents}: ten seeds in one program", "ten times one seed",
                   10 * ratio, 1.0)  # fmt: skip
-        wall = partial(pace_on_the_wall, problem, network, DSBO, 500, 6)
         ratio = ratio_in_turns(
             pairs,
-            partial(wall, record_every=500, metrics=None),
-            partial(wall, record_every=100, metrics="all"),
+            partial(wall, 500, 6, record_every=500, metrics=None),
+            partial(wall, 500, 6, record_every=100, metrics="all"),
         )
         yield Row(f"DSBO, K={agents}: recording everything every 100 steps", "not recording",
                   ratio, 0.95)  # fmt: skip

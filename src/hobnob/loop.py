@@ -16,7 +16,9 @@ from hobnob.record.checkpoint import Checkpoint
 from hobnob.record.recorder import Recorder
 from hobnob.record.store import Store
 
-CHUNK_SECONDS = 1  # how long the device runs before the host looks at Ctrl-C and the clock
+# How long the device runs before the host looks at Ctrl-C and the clock. A start is not free: XLA
+# gets fresh memory for every chunk, which at a million parameters takes as long as a step or two.
+CHUNK_SECONDS = 1
 
 
 class Loop:

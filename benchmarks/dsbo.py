@@ -91,13 +91,11 @@ def copy_seconds(megabytes: int = 200) -> float:
 
 def rows(quick: bool) -> Iterator[Row]:
     turns, pairs = (2, 4) if quick else (4, 16)
-    one: dict[int, float] = {}
     for agents, goal in ((5, 7), (20, 11)):
         problem, network, numpy = problem_of(agents), hb.ring(agents), Vectorised(agents)
         solve = partial(pace, problem, network, DSBO, 2500 // agents)
         acts = {"solve": solve, "numpy": lambda n=numpy, k=agents: paced(n.step, 400 // k)}
         best = best_of(turns, acts | ({"byte": copy_seconds} if agents == 20 else {}))
-        one[agents] = best["solve"]
         yield Row(
             f"DSBO, hyper-parameters, K={agents}", "vectorised NumPy",
             best["numpy"] / best["solve"], goal,

@@ -201,6 +201,14 @@ def test_a_circulant_network_is_mixed_by_distances(network, shape, dtype, seed):
     np.testing.assert_allclose(together, expected, rtol=0, atol=10 * EPS[dtype])
 
 
+def test_whole_numbers_are_mixed_by_distances_too():
+    tables = circular.circular_tables(hb.ring(5).sparse, "float32")
+    assert tables is not None
+    stack = np.arange(10).reshape(5, 2)
+    answer = mixed(tables, jnp.asarray(stack, jnp.int32))
+    np.testing.assert_allclose(answer, hb.ring(5).matrix @ stack, atol=1e-5)
+
+
 def test_only_a_circulant_network_has_distances():
     for network in (hb.path(7), hb.star(5), hb.torus(4, 5)):
         assert circular.circular_tables(network.sparse, "float32") is None

@@ -25,7 +25,7 @@ _OVER_THREADS = "cpu-parallel-task-assigner"  # a split kernel waits for all of 
 def compiler_options(dtype: Any, crowded: bool = False) -> dict[str, Any]:
     """Those of the wishes that this XLA knows: they come and go with its versions.
 
-    `dtype` is that of the numbers: in float64, a sum of millions is as good without parts.
+    `dtype` is that of the numbers: in float64, a sum of millions is good to ten digits without.
     `crowded`: other processes of the same run have the other cores.
     """
     if jax.default_backend() != "cpu":

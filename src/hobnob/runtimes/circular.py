@@ -34,7 +34,7 @@ def circular_tables(W: csr_array, dtype: Any) -> dict[str, jax.Array] | None:
 
 def mixed_around(tables: dict[str, jax.Array], stack: jax.Array) -> jax.Array:
     """W times a stack whose first axis is the agents: a sum of the stack, turned by distances."""
-    flat = stack.reshape(-1)
+    flat = stack.reshape(-1).astype(jnp.result_type(stack, tables["weights"]))
     length, block = flat.size, min(_BLOCK, flat.size)
     circle = jnp.pad(flat, (0, block))
     circle = circle.at[length:].set(circle[:block])  # for blocks that go past the end

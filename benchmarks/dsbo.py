@@ -13,7 +13,7 @@ import numpy as np
 
 import hobnob as hb
 from benchmarks.table import Row
-from benchmarks.timing import best_of, pace, pace_on_the_wall, paced, ratio_in_turns
+from benchmarks.timing import Windows, best_of, pace, paced, ratio_in_turns
 
 D, B, L = 14, 200, 5.0
 ALPHA, BETA, GAMMA = 0.01, 0.1, 0.1
@@ -90,7 +90,7 @@ def copy_seconds(megabytes: int = 200) -> float:
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    turns, pairs = (2, 4) if quick else (4, 16)
+    turns, pairs = (2, 12) if quick else (4, 48)
     for agents, goal in ((5, 7), (20, 11)):
         problem, network, numpy = problem_of(agents), hb.ring(agents), Vectorised(agents)
         solve = partial(pace, problem, network, DSBO, 2500 // agents)
@@ -109,19 +109,17 @@ def rows(quick: bool) -> Iterator[Row]:
                 detail=f"{moved / best['solve'] / 1e9:.1f} and {1e-9 / best['byte']:.1f} GB/s",
             )  # fmt: skip
     for agents in (5, 20) if not quick else (5,):
-        wall = partial(pace_on_the_wall, problem_of(agents), hb.ring(agents), DSBO)
-        hundred = {"record_every": 100, "metrics": None}
+        run = partial(hb.solve, problem_of(agents), hb.ring(agents), DSBO)
+        bare = partial(run, record_every=100, metrics=None)
         ratio = ratio_in_turns(
-            pairs // 2,
-            partial(wall, 100, 30, **hundred),
-            partial(wall, 100, 5, **hundred, seed=range(10)),
+            pairs, Windows(1000, bare), Windows(100, partial(bare, seed=range(10)))
         )
         yield Row(f"DSBO, K={agents}: ten seeds in one program", "ten times one seed",
                   10 * ratio, 1.0)  # fmt: skip
         ratio = ratio_in_turns(
             pairs,
-            partial(wall, 500, 6, record_every=500, metrics=None),
-            partial(wall, 500, 6, record_every=100, metrics="all"),
+            Windows(500, partial(run, record_every=500, metrics=None)),
+            Windows(500, partial(run, record_every=100, metrics="all")),
         )
         yield Row(f"DSBO, K={agents}: recording everything every 100 steps", "not recording",
                   ratio, 0.95)  # fmt: skip

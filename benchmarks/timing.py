@@ -1,4 +1,4 @@
-"""Taking times on a machine that others use too: in turns, and the best of each.
+"""Taking times on a machine that others use too.
 
 Whatever else a machine does can only slow a program down. So the things that are compared take
 turns, and the shortest time that each one showed is what counts.
@@ -6,9 +6,11 @@ turns, and the shortest time that each one showed is what counts.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -17,18 +19,55 @@ import hobnob as hb
 from hobnob.progress import Progress
 
 
+class Windows(NamedTuple):
+    """A run, to be looked at every so many steps."""
+
+    steps: int
+    solve: Callable[..., Any]
+
+
 def best_of(turns: int, acts: Mapping[str, Callable[[], float]]) -> dict[str, float]:
     """The smallest number that each act returned, all of them asked in turn."""
     seen = [{name: act() for name, act in acts.items()} for _ in range(turns)]
     return {name: min(turn[name] for turn in seen) for name in acts}
 
 
-def ratio_in_turns(turns: int, one: Callable[[], float], other: Callable[[], float]) -> float:
-    """one / other, each pair asked just after the other: the middle one of several.
+def ratio_in_turns(turns: int, one: Windows, other: Windows) -> float:
+    """Seconds a step of one / of the other: the middle one of the ratios of neighbouring windows.
 
-    For ratios near 1. Best times of each would compare one's luck with the other's.
+    For ratios near 1, where best times would compare one's luck with the other's. Both runs are
+    under way at once and change over after every window, so that what else the machine does slows
+    neighbours alike.
     """
-    return float(np.median([one() / other() for _ in range(turns)]))
+    sides = (one, other)
+    seconds: list[list[float]] = [[], []]
+    may_go = [threading.Semaphore(1), threading.Semaphore(0)]
+    here = threading.local()
+
+    def take_turns(bar: Progress, step: int, rate: float, row: Any) -> None:
+        me, window = here.side, sides[here.side].steps
+        if step % window:
+            return
+        seconds[me].append((time.perf_counter() - here.since) / window)
+        may_go[1 - me].release()
+        may_go[me].acquire()
+        here.since = time.perf_counter()
+
+    def run(me: int) -> None:
+        here.side = me
+        may_go[me].acquire()
+        try:
+            here.since = time.perf_counter()
+            sides[me].solve(steps=sides[me].steps * (turns + 1), progress=False)
+        finally:
+            may_go[1 - me].release()
+
+    # The bar, which nobody sees, is told of every chunk once it is recorded. A callback would be
+    # given the state, which a run opens for nobody else.
+    with mock.patch.object(Progress, "update", take_turns), ThreadPoolExecutor(2) as pool:
+        list(pool.map(run, (0, 1)))
+    ours, theirs = (np.array(each[1:]) for each in seconds)  # the first one warms up
+    return float(np.median(ours / theirs))
 
 
 def pace(
@@ -45,30 +84,6 @@ def pace(
     result = hb.solve(problem, network, algorithm, steps=steps, **options)
     seconds = result.history["seconds"].reshape(-1, windows + 2)[0]
     return float(np.diff(seconds[1:]).min()) / window
-
-
-def pace_on_the_wall(
-    problem: hb.Problem,
-    network: Any,
-    algorithm: hb.Algorithm,
-    window: int,
-    windows: int,
-    **options: Any,
-) -> float:
-    """By the clock on the wall, with all that happens between steps: the middle one of the windows.
-
-    The bar, which nobody sees, is told of every chunk once it is recorded. A callback would be
-    given the state, which a run opens for nobody else.
-    """
-    clock: dict[int, float] = {}
-
-    def look(bar: Progress, step: int, rate: float, row: Any) -> None:
-        clock[step] = time.perf_counter()
-
-    with mock.patch.object(Progress, "update", look):
-        steps = window * (windows + 1)
-        hb.solve(problem, network, algorithm, steps=steps, progress=False, **options)
-    return float(np.median(np.diff([clock[k] for k in range(window, steps + 1, window)]))) / window
 
 
 def paced(step: Callable[[], Any], window: int, windows: int = 4) -> float:

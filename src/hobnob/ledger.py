@@ -114,6 +114,17 @@ class Costs:
         self._at = step
         return self._totals
 
+    def mean_until(self, step: int) -> dict[str, np.ndarray]:
+        """Column -> [...]: the same, the mean over agents."""
+        if self._steady:
+            means = step * self._sums_of_one_step / len(self._units["step"])
+            return dict(zip(COLUMNS, means, strict=True))
+        return {name: cost.mean(axis=-1) for name, cost in self.until(step).items()}
+
+    @cached_property
+    def _sums_of_one_step(self) -> np.ndarray:
+        return np.array([cost.sum() for cost in self._of_one_step.values()])
+
     @cached_property
     def _of_one_step(self) -> dict[str, np.ndarray]:
         return self._between(0, 1)

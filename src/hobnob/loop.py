@@ -42,7 +42,6 @@ class Loop:
         self.identity, self.record_every, self.steps = identity, record_every, steps
         self.tolerance, self.callback = tolerance, callback
         self.compile_seconds = 0.0
-        self.recorded_at = run.problem.x0, run.problem.y0
         self._keeps = run.told(lambda: store.keeps)
         self._gathered: Any = None  # the state that was recorded last, of all agents
 
@@ -99,13 +98,7 @@ class Loop:
                 )
 
     def _record(self, step: int, state: Any, seconds: float) -> dict[str, np.ndarray]:
-        problem, self._gathered = self.runner.problem, self.runner.gathered(state)
-        if self._gathered is not None:
-            x, y = (
-                np.asarray(v).reshape(-1, v.shape[-1]).mean(axis=0)
-                for v in (self._gathered.x, self._gathered.y)
-            )
-            self.recorded_at = problem.x_layout.unravel(x, np), problem.y_layout.unravel(y, np)
+        self._gathered = self.runner.gathered(state)
         return self.recorder.record(step, state, seconds, self._gathered)
 
     def settled(self, state: Any, step: int, seconds: float) -> str:
@@ -188,7 +181,7 @@ class Loop:
         # was recorded, or else at the start.
         largest = next(
             at.largest
-            for at in (curvature(problem, *self.recorded_at), curvature(problem))
+            for at in (curvature(problem, *self.recorder.seen_at), curvature(problem))
             if at.largest > 0
         )
         return self.runner.algorithm.explain_divergence(step, largest) + " "

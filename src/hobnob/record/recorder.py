@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from hobnob.compiler import compiler_options
@@ -17,6 +19,19 @@ from hobnob.record.view import View
 
 Metric = Callable[[View], Any]
 Metrics = str | Metric | Sequence[str | Metric] | Mapping[str, Metric] | None
+
+
+@partial(
+    jax.tree_util.register_dataclass, data_fields=["numbers", "x", "y"], meta_fields=["names"]
+)
+@dataclass(frozen=True)
+class Measured:
+    """The library's own metrics, all in one array, [seeds,] metrics; where x and y were."""
+
+    names: tuple[str, ...]
+    numbers: Any
+    x: Any
+    y: Any
 
 
 class Recorder:
@@ -37,23 +52,35 @@ class Recorder:
                     f"Give it another name: metrics={{name: function}}."
                 )
         self.rows: list[dict[str, np.ndarray]] = []
+        self._last: Measured | None = None
         here = run.measurable(own)
         self._elsewhere = [name for name in own if name not in here]
         self._measure = _compiled(run.problem, tuple(here), run.many_seeds, run.layout)
 
     def record(self, step: int, state: Any, seconds: float, gathered: Any) -> dict[str, np.ndarray]:
         """`gathered` is the state with all agents in it, known where the run leads."""
-        costs = {n: cost.mean(axis=-1) for n, cost in self._run.costs.until(step).items()}
+        costs = self._run.costs.mean_until(step)
         losses = self._run.pooled_losses(state, self._elsewhere)
 
         def measured() -> dict[str, np.ndarray]:
-            found = jax.tree.map(np.asarray, self._measure(self._run.places, gathered))
-            row = {"step": step, **costs, "seconds": seconds, **losses, **found}
-            return {name: np.asarray(v) for name, v in (row | self._ask_users(gathered)).items()}
+            self._last = found = self._measure(self._run.places, gathered)
+            users = self._ask_users(gathered)
+            own = zip(found.names, np.asarray(found.numbers).T, strict=True)
+            steps, seconds_ = np.asarray(step), np.asarray(seconds)
+            return {"step": steps, **costs, "seconds": seconds_, **losses, **dict(own), **users}
 
         row = self._run.told(measured)
         self.rows.append(row)
         return row
+
+    @property
+    def seen_at(self) -> tuple[Any, Any]:
+        """The mean x and y of the last row that this process measured, or where a run begins."""
+        problem, last = self._run.problem, self._last
+        if last is None:
+            return problem.x0, problem.y0
+        x, y = (np.asarray(v).reshape(-1, v.shape[-1]).mean(axis=0) for v in (last.x, last.y))
+        return problem.x_layout.unravel(x, np), problem.y_layout.unravel(y, np)
 
     def history(self) -> dict[str, np.ndarray]:
         """Column -> [rows], or [seeds, rows] where a run has several seeds."""
@@ -89,7 +116,7 @@ class Recorder:
             answer = _flattened({name: ask(view) for name, ask in self.users.items()})
             answers.append({name: _number(name, value) for name, value in answer.items()})
         if not self._run.many_seeds:
-            return answers[0]
+            return {name: np.asarray(answer) for name, answer in answers[0].items()}
         return {name: np.array([answer[name] for answer in answers]) for name in answers[0]}
 
 
@@ -99,13 +126,14 @@ def _compiled(
 ) -> Callable[..., Any]:
     """The library's own metrics; runs on one problem share the compilation."""
 
-    def of_seed(places: Any, state: Any, disagreements: dict[str, Any]) -> dict[str, Any]:
+    def of_seed(places: Any, state: Any, disagreements: dict[str, Any]) -> Measured:
         view = View(problem, places, state, disagreements)
-        return _flattened({name: metrics.get(name)(view) for name in own})
+        found = _flattened({name: metrics.get(name)(view) for name in own})
+        return Measured(tuple(found), jnp.array(list(found.values())), view.flat_x, view.flat_y)
 
     lifted = jax.vmap(of_seed, in_axes=(None, 0, 0)) if many_seeds else of_seed
 
-    def measure(places: Any, held: Any) -> dict[str, Any]:
+    def measure(places: Any, held: Any) -> Measured:
         return lifted(places, layout.opened(held), layout.disagreements(held))
 
     return jax.jit(measure, compiler_options=compiler_options(problem.dtype))

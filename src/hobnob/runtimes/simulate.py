@@ -20,6 +20,7 @@ from hobnob.agent import Agent, Exchange
 from hobnob.algorithm import Algorithm
 from hobnob.compiler import compiler_options
 from hobnob.errors import SettingError
+from hobnob.heap import keep_freed_memory
 from hobnob.ledger import Costs, Ledger, link_of
 from hobnob.links import Links
 from hobnob.network import Network
@@ -117,6 +118,7 @@ class Simulation:
         links: Links | None = None,
         rates: Mapping[str, float] | None = None,
     ):
+        keep_freed_memory()
         self.problem, self.network, self.algorithm = problem, network, algorithm
         self.links = links
         self.many_seeds = not isinstance(seeds, int)

@@ -42,7 +42,7 @@ def ratio_in_turns(turns: int, one: Windows, other: Windows) -> float:
     sides = (one, other)
     seconds: list[list[float]] = [[], []]
     may_go = [threading.Semaphore(1), threading.Semaphore(0)]
-    here = threading.local()
+    here, over = threading.local(), threading.Event()
 
     def take_turns(bar: Progress, step: int, rate: float, row: Any) -> None:
         me, window = here.side, sides[here.side].steps
@@ -50,7 +50,8 @@ def ratio_in_turns(turns: int, one: Windows, other: Windows) -> float:
             return
         seconds[me].append((time.perf_counter() - here.since) / window)
         may_go[1 - me].release()
-        may_go[me].acquire()
+        if not over.is_set():
+            may_go[me].acquire()
         here.since = time.perf_counter()
 
     def run(me: int) -> None:
@@ -60,6 +61,7 @@ def ratio_in_turns(turns: int, one: Windows, other: Windows) -> float:
             here.since = time.perf_counter()
             sides[me].solve(steps=sides[me].steps * (turns + 1), progress=False)
         finally:
+            over.set()
             may_go[1 - me].release()
 
     # The bar, which nobody sees, is told of every chunk once it is recorded. A callback would be

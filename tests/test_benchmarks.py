@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import dsbo, matrix_free, policy
+from benchmarks import dsbo, matrix_free, policy, timing
 from benchmarks.__main__ import STORED, fell
 from benchmarks.table import Row, save
 
 import hobnob as hb
+from hobnob.progress import Progress
 
 FAST = Row("fast", "NumPy", 12.0, 10.0)
 FLAT = Row("flat", "K", 1.0, 1.05, at_most=True)
@@ -85,3 +86,38 @@ def test_the_scan_by_hand_runs_the_arithmetic_that_it_is_compared_with(monkeypat
     problem, network = dsbo.problem_of(5), hb.ring(5)
     ours = hb.solve(problem, network, matrix_free.DSOBA, steps=2000, seed=range(8), metrics=None)
     assert_ends_there(x.mean(axis=0), np.asarray(ours.x), np.log(0.1))
+
+
+class Runs:
+    """Two runs of `Windows`, on a clock that only they move."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.now, self.order = 0.0, ""
+        monkeypatch.setattr(timing.time, "perf_counter", lambda: self.now)
+
+    def windows(self, name: str, steps: int, seconds: list[float]) -> timing.Windows:
+        left = iter(seconds)
+
+        def solve(steps: int, progress: bool) -> None:
+            bar = Progress(steps, 0, progress)
+            for step in range(1, steps + 1):
+                self.now += next(left)
+                self.order += name
+                bar.update(step, 1.0, {})
+
+        return timing.Windows(steps, solve)
+
+
+def test_runs_that_are_compared_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Runs(monkeypatch)
+    one = runs.windows("a", 2, [50.0, 50.0, 1.0, 3.0, 100.0, 1.0, 2.0, 2.0])
+    other = runs.windows("b", 1, [70.0, 4.0, 4.0, 4.0])
+    assert timing.ratio_in_turns(3, one, other) == 0.5  # of 0.5, 12.6 and 0.5
+    assert runs.order == "aab" * 4
+
+
+def test_a_run_that_fails_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Runs(monkeypatch)
+    one, other = runs.windows("a", 1, [1.0] * 9), runs.windows("b", 1, [1.0, 1.0])
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        timing.ratio_in_turns(8, one, other)

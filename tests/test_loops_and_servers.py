@@ -173,6 +173,21 @@ def test_costs_of_loops_that_depend_on_the_step() -> None:
             sent = [expected["rounds"] * d for d in (3, 1, 1, 1)]
             assert found["messages"].tolist() == sent
             assert found["bytes"].tolist() == [8 * DIM_Y * n for n in sent]
+            for column, mean in run.costs.mean_until(steps).items():
+                assert mean == found[column].mean(), (column, steps)
+
+
+def test_the_mean_costs_of_steps_that_are_alike() -> None:
+    def ask(agent: hb.Agent) -> Any:
+        return agent.mix(agent.outer_gradients(agent.x0, agent.y0, agent.draw_outer("zeta"))[1])
+
+    given = problem(batch_size=6)
+    with given.precision():
+        costs = simulation(ask, given).costs
+        for steps in (0, 1, 7, 10**9):
+            found, means = costs.until(steps), costs.mean_until(steps)
+            assert {name: cost.mean() for name, cost in found.items()} == means
+        assert means["messages"] == 1.5e9
 
 
 # --- drawing in loops --------------------------------------------------------------------------

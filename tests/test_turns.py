@@ -59,6 +59,26 @@ def test_the_step_that_goes_wrong_is_the_last(start: int, bad: int) -> None:
     assert state.x[0] == bad + 1 - start
 
 
+@pytest.mark.parametrize(
+    ("numbers", "finite"),
+    [
+        ([1.0, -1e308, 1e308, 0.0], True),
+        ([1.0, np.inf, 1.0, 1.0], False),
+        ([-np.inf, np.inf, 0.0, 0.0], False),
+        ([0.0, 0.0, 0.0, np.nan], False),
+        ([1, 2, 3, 4], True),
+        ([True, False, True, True], True),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_numbers_that_are_not_finite_are_seen(numbers: list[Any], finite: bool, dtype: Any) -> None:
+    given = np.array(numbers)
+    given = given.clip(-3e38, 3e38).astype(dtype) if given.dtype == np.float64 and finite else given
+    with jax.enable_x64(dtype == np.float64):
+        found = jax.jit(turns.all_finite)({"small": jnp.ones(()), "large": jnp.asarray(given)})
+    assert bool(found) == finite
+
+
 ALGORITHMS = {
     "kernel": hb.DSBO(alpha=0.1, beta=0.1, gamma=0.1, terms=5, smoothness=2, strong_convexity=0.1),
     "plain": hb.DSOBA(alpha=0.1, beta=0.1, gamma=0.1, theta=0.2),

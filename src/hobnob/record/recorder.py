@@ -21,9 +21,7 @@ Metric = Callable[[View], Any]
 Metrics = str | Metric | Sequence[str | Metric] | Mapping[str, Metric] | None
 
 
-@partial(
-    jax.tree_util.register_dataclass, data_fields=["numbers", "x", "y"], meta_fields=["names"]
-)
+@partial(jax.tree_util.register_dataclass, data_fields=["numbers", "x", "y"], meta_fields=["names"])
 @dataclass(frozen=True)
 class Measured:
     """The library's own metrics, all in one array, [seeds,] metrics; where x and y were."""
@@ -65,9 +63,9 @@ class Recorder:
         def measured() -> dict[str, np.ndarray]:
             self._last = found = self._measure(self._run.places, gathered)
             users = self._ask_users(gathered)
-            own = zip(found.names, np.asarray(found.numbers).T, strict=True)
-            steps, seconds_ = np.asarray(step), np.asarray(seconds)
-            return {"step": steps, **costs, "seconds": seconds_, **losses, **dict(own), **users}
+            own = dict(zip(found.names, np.asarray(found.numbers).T, strict=True))
+            row = {"step": np.asarray(step), **costs, "seconds": np.asarray(seconds)}
+            return row | losses | own | users
 
         row = self._run.told(measured)
         self.rows.append(row)

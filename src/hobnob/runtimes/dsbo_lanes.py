@@ -76,9 +76,8 @@ class Lanes(Layout):
             return jax.vmap(self._disagreement, in_axes=-2)(v)
         rows, columns = self.upper
         times = np.where(rows == columns, 1, 2).astype(v.dtype)  # that an entry is in the matrix
-        deviations = np.sqrt(times)[:, None] * (v - v.mean(axis=-1, keepdims=True))
-        deviations = deviations.ravel()
-        return deviations @ deviations / v.shape[-1]
+        deviations = (v - v.mean(axis=-1, keepdims=True)) * np.sqrt(times)[:, None]
+        return deviations.ravel() @ deviations.ravel() / v.shape[-1]
 
     def _each(self, state: State, act: Callable[[jax.Array], jax.Array]) -> Callable[..., Any]:
         """`act`, for one seed after the other where a step has only one."""

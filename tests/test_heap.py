@@ -9,7 +9,6 @@ import sys
 
 import pytest
 
-MEGABYTE = 2**20
 PROGRAM = """
 import ctypes, resource
 from hobnob.heap import keep_freed_memory

@@ -17,7 +17,8 @@ ROOT = Path(hobnob.__file__).parent
 LAYERS = [
     {"compiler", "jaxprs"},
     {"threefry", "jacobian"},
-    {"errors", "versions", "cores", "files", "interrupt", "progress", "keys", "pytrees", "ledger"},
+    {"errors", "versions", "cores", "heap", "files"}
+    | {"interrupt", "progress", "keys", "pytrees", "ledger"},
     {"registry", "schedules", "shards"},
     {"data", "agent", "algorithm"},
     {"problem", "inverse"},

@@ -117,7 +117,7 @@ def rows(quick: bool) -> Iterator[Row]:
         yield Row(f"DSBO, K={agents}: ten seeds in one program", "ten times one seed",
                   10 * ratio, 1.0)  # fmt: skip
         ratio = ratio_in_turns(
-            pairs,
+            2 * pairs,
             Windows(500, partial(run, record_every=500, metrics=None)),
             Windows(500, partial(run, record_every=100, metrics="all")),
         )

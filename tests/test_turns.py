@@ -62,7 +62,7 @@ def test_the_step_that_goes_wrong_is_the_last(start: int, bad: int) -> None:
 @pytest.mark.parametrize(
     ("numbers", "finite"),
     [
-        ([1.0, -1e308, 1e308, 0.0], True),
+        ([1.0, 3e38, 3e38, 0.0], True),  # whose sum is infinite in float32
         ([1.0, np.inf, 1.0, 1.0], False),
         ([-np.inf, np.inf, 0.0, 0.0], False),
         ([0.0, 0.0, 0.0, np.nan], False),
@@ -73,7 +73,7 @@ def test_the_step_that_goes_wrong_is_the_last(start: int, bad: int) -> None:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_numbers_that_are_not_finite_are_seen(numbers: list[Any], finite: bool, dtype: Any) -> None:
     given = np.array(numbers)
-    given = given.clip(-3e38, 3e38).astype(dtype) if given.dtype == np.float64 and finite else given
+    given = given.astype(dtype) if given.dtype == np.float64 else given
     with jax.enable_x64(dtype == np.float64):
         found = jax.jit(turns.all_finite)({"small": jnp.ones(()), "large": jnp.asarray(given)})
     assert bool(found) == finite

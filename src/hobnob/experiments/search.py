@@ -44,7 +44,7 @@ def steps_within(samples: float, problem: Any, network: Any, algorithm: Algorith
         costs = Simulate().start(problem, network, algorithm.bind(network.size, 1), 0).costs
 
     def spent(steps: int) -> float:
-        return float(costs.until(steps)["samples"].mean())
+        return float(costs.mean_until(steps)["samples"])
 
     beyond = 1
     while spent(beyond) <= samples:

@@ -17,6 +17,8 @@ import pytest
 
 import hobnob as hb
 from hobnob import loop
+from hobnob.record.recorder import Recorder
+from hobnob.record.view import View
 
 AGENTS = 3
 
@@ -526,3 +528,48 @@ def test_a_stopped_run_records_where_it_stopped():
     assert result.status == "interrupted"
     assert result.history["step"].tolist() == [0, 7, 14, 21]
     assert result.steps == 21
+
+
+def test_rows_that_are_read_while_the_next_steps_run_are_those_read_at_once(every_state_large):
+    def run(**options):
+        return hb.solve(
+            hb.problems.get("quadratic")(agents=3),
+            hb.ring(3),
+            hb.DSOBA(alpha=0.01, beta=0.05, gamma=0.05, theta=0.2),
+            steps=10,
+            record_every=3,
+            seed=[0, 1],
+            **options,
+        ).history
+
+    later, at_once = run(), run(callback=lambda run, state: False)
+    assert list(later) == list(at_once)
+    for name in set(later) - {"seconds"}:
+        np.testing.assert_array_equal(later[name], at_once[name], err_msg=name)
+    assert (np.diff(later["seconds"]) > 0).all()
+
+
+def test_steps_wait_for_the_row_before_them(monkeypatch):
+    """Or else seconds, which leave measuring out, would have some of it."""
+
+    def slow(view, name):
+        matrix = jnp.eye(300) + view.flat_x[0]
+        return jax.lax.fori_loop(0, 300, lambda i, power: power @ matrix / 300, matrix).sum()
+
+    monkeypatch.setattr(View, "disagreement", slow)
+    problem = hb.problems.get("quadratic")(agents=3)
+    dsoba = hb.DSOBA(alpha=0.01, beta=0.05, gamma=0.05, theta=0.2)
+    with problem.precision():
+        run = hb.Simulate().start(problem, hb.ring(3), dsoba, 0)
+        recorder, state = Recorder(run, ["consensus"]), run.initial_state()
+        jax.block_until_ready((run.advance(state, 4, 6), recorder.measure(state)))  # compiled
+        measured = recorder.measure(state)
+        recorder.record_later(4, 0.5, measured)
+        new = run.advance(state, 4, 6)
+        assert not measured.numbers.is_ready()
+        assert (int(new.step), bool(new.finite)) == (6, True)
+        assert measured.numbers.is_ready()
+        assert recorder.has(4)
+        assert not recorder.rows
+        assert recorder.catch_up() > 0
+    assert [row["step"] for row in recorder.rows] == [4]

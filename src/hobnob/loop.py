@@ -13,7 +13,7 @@ from hobnob.interrupt import Interrupt
 from hobnob.pooled import affordable, curvature
 from hobnob.progress import Progress
 from hobnob.record.checkpoint import Checkpoint
-from hobnob.record.recorder import Recorder
+from hobnob.record.recorder import Measured, Recorder
 from hobnob.record.store import Store
 
 # How long the device runs before the host looks at Ctrl-C and the clock. A start is not free: XLA
@@ -43,6 +43,8 @@ class Loop:
         self.tolerance, self.callback = tolerance, callback
         self.compile_seconds = 0.0
         self._keeps = run.told(lambda: store.keeps)
+        # Where nobody acts on a row, the host reads it while the next steps run.
+        self._ahead = run.alone and tolerance is None and callback is None and not recorder.users
         self._gathered: Any = None  # the state that was recorded last, of all agents
 
     def run(
@@ -55,9 +57,7 @@ class Loop:
         state = self.runner.advance(state, start, start).state  # no steps: only compiles
         self.compile_seconds = self.runner.told(lambda: time.perf_counter() - clock)
         step, chunk, status = start, 1, ""
-        if self.recorder.rows:
-            row = self.recorder.rows[-1]
-        else:
+        if not self.recorder.rows:
             row = self._record(0, state, seconds)
             self._check_losses(row)
             status = self._verdict(row)
@@ -66,28 +66,40 @@ class Loop:
         while not status:
             # Everything that depends on the clock, on files or on signals is told to all.
             stop = self.runner.told(lambda: self._next_stop(step, chunk))  # noqa: B023
-            clock = time.perf_counter()
-            new = self.runner.advance(state, step, stop)
-            if not new.finite:
-                self._diverged(None if self.runner.overwrites else state, step, new)
-            took = max(time.perf_counter() - clock, 1e-9)
+            new, measured, took = self._advance(state, step, stop)
             rate = (stop - step) / took
             state, step, seconds = new.state, stop, seconds + took
             chunk = max(1, min(2 * chunk, int(rate * CHUNK_SECONDS)))
-            if step == self._next_record(step - 1):
-                row = self._record(step, state, seconds)
-                status = self._verdict(row)
+            if measured is not None:
+                self.recorder.record_later(step, seconds, measured)
+            elif self._is_recorded(step):
+                status = self._verdict(self._record(step, state, seconds))
             stopped, due = self.runner.told(lambda: (interrupt.requested, self.store.due(step)))  # noqa: B023
             if step == self.steps:
                 status = status or self._status_at_end()
             elif stopped:
                 status = status or "interrupted"
-            if status and row["step"] != step:
-                row = self._record(step, state, seconds)
+            if status and not self.recorder.has(step):
+                self._record(step, state, seconds)
             if status or due:
                 self._save(state, step, seconds)
-            bar.update(step, rate, row)
+            bar.update(step, rate, self.recorder.rows[-1])
         return state, step, status
+
+    def _advance(self, state: Any, step: int, stop: int) -> tuple[Any, Measured | None, float]:
+        """The next chunk, what is measured at its end if that is to be read later, and its time.
+
+        What the host does here, it does while the device is busy.
+        """
+        clock = time.perf_counter()
+        new = self.runner.advance(state, step, stop)
+        measured = None
+        if self._ahead and self._is_recorded(stop):
+            measured = self.recorder.measure(self.runner.gathered(new.state))
+        clock = max(clock, self.recorder.catch_up())
+        if not new.finite:
+            self._diverged(None if self.runner.overwrites else state, step, new)
+        return new, measured, max(time.perf_counter() - clock, 1e-9)
 
     def _check_losses(self, row: dict[str, np.ndarray]) -> None:
         for name in ("outer_loss", "inner_loss"):
@@ -115,6 +127,9 @@ class Loop:
 
     def _converged(self, row: dict[str, np.ndarray]) -> bool:
         return self.tolerance is not None and bool((row["gradient_norm"] <= self.tolerance).all())
+
+    def _is_recorded(self, step: int) -> bool:
+        return step == self._next_record(step - 1)
 
     def _next_record(self, step: int) -> int:
         return min((step // self.record_every + 1) * self.record_every, self.steps)
@@ -153,10 +168,10 @@ class Loop:
         after every step, so the step is right, and another variable may have gone wrong just
         before them.
         """
-        step, new = end.step - 1, end
+        step, new = int(end.step) - 1, end
         if state is not None:
             step, new = start, self.runner.advance(state, start, start + 1)
-            while new.finite and step < end.step:
+            while new.finite and step < int(end.step):
                 step += 1
                 new = self.runner.advance(new.state, step, step + 1)
         whole = self.runner.whole(new.state)

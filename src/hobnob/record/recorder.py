@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -24,7 +25,10 @@ Metrics = str | Metric | Sequence[str | Metric] | Mapping[str, Metric] | None
 @partial(jax.tree_util.register_dataclass, data_fields=["numbers", "x", "y"], meta_fields=["names"])
 @dataclass(frozen=True)
 class Measured:
-    """The library's own metrics, all in one array, [seeds,] metrics; where x and y were."""
+    """The library's own metrics, all in one array, [seeds,] metrics; where x and y were.
+
+    The device may still be at it, and does what it is asked for later only afterwards.
+    """
 
     names: tuple[str, ...]
     numbers: Any
@@ -49,27 +53,55 @@ class Recorder:
                     f"A metric of yours is called {name!r}, as a column of the library's own is. "
                     f"Give it another name: metrics={{name: function}}."
                 )
-        self.rows: list[dict[str, np.ndarray]] = []
+        self.rows: list[dict[str, np.ndarray]] = []  # but for the one that waits
+        self._waiting: tuple[int, float, Measured] | None = None
         self._last: Measured | None = None
         here = run.measurable(own)
         self._elsewhere = [name for name in own if name not in here]
         self._measure = _compiled(run.problem, tuple(here), run.many_seeds, run.layout)
 
+    def measure(self, gathered: Any) -> Measured:
+        """Of a state with all agents in it, which need not be there yet either."""
+        return self._measure(self._run.places, gathered)
+
     def record(self, step: int, state: Any, seconds: float, gathered: Any) -> dict[str, np.ndarray]:
-        """`gathered` is the state with all agents in it, known where the run leads."""
-        costs = self._run.costs.mean_until(step)
+        """A row, now. `gathered` is the state with all agents in it, where the run leads."""
+        start = self._start_of_row(step, seconds)
         losses = self._run.pooled_losses(state, self._elsewhere)
 
         def measured() -> dict[str, np.ndarray]:
-            self._last = found = self._measure(self._run.places, gathered)
-            users = self._ask_users(gathered)
-            own = dict(zip(found.names, np.asarray(found.numbers).T, strict=True))
-            row = {"step": np.asarray(step), **costs, "seconds": np.asarray(seconds)}
-            return row | losses | own | users
+            return start | losses | self._read(self.measure(gathered)) | self._ask_users(gathered)
 
         row = self._run.told(measured)
         self.rows.append(row)
         return row
+
+    def record_later(self, step: int, seconds: float, measured: Measured) -> None:
+        """A row, at the next `catch_up`. It has no metrics of the user's, nor losses of others."""
+        self._waiting = step, seconds, measured
+
+    def catch_up(self) -> float:
+        """Wait for the row that waits. Returns when it was measured, by the clock of the host."""
+        if self._waiting is None:
+            return 0.0
+        (step, seconds, measured), self._waiting = self._waiting, None
+        jax.block_until_ready(measured.numbers)
+        clock = time.perf_counter()
+        self.rows.append(self._start_of_row(step, seconds) | self._read(measured))
+        return clock
+
+    def has(self, step: int) -> bool:
+        """Whether there is a row of this step, or one that waits."""
+        last = self._waiting[0] if self._waiting else self.rows[-1]["step"] if self.rows else -1
+        return bool(last == step)
+
+    def _start_of_row(self, step: int, seconds: float) -> dict[str, np.ndarray]:
+        costs = self._run.costs.mean_until(step)
+        return {"step": np.asarray(step), **costs, "seconds": np.asarray(seconds)}
+
+    def _read(self, measured: Measured) -> dict[str, np.ndarray]:
+        self._last = measured
+        return dict(zip(measured.names, np.asarray(measured.numbers).T, strict=True))
 
     @property
     def seen_at(self) -> tuple[Any, Any]:
@@ -82,6 +114,7 @@ class Recorder:
 
     def history(self) -> dict[str, np.ndarray]:
         """Column -> [rows], or [seeds, rows] where a run has several seeds."""
+        self.catch_up()
         columns = {}
         for name in self.rows[0] if self.rows else ():
             values = np.stack(np.broadcast_arrays(*(row[name] for row in self.rows)), axis=-1)

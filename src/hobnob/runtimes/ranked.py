@@ -36,6 +36,8 @@ from hobnob.runtimes.wire import Wire
 class MpiRun(Simulation):
     """One run, seen from one rank. A state holds the agents of this rank."""
 
+    alone = False
+
     def __init__(
         self,
         wire: Wire,

@@ -85,11 +85,14 @@ class World(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """Where a call of `advance` ended: before `stop` only where x or y is no longer finite."""
+    """Where a call of `advance` ends: before `stop` only where x or y is no longer finite.
 
-    step: int
+    Who looks at a number of it waits until the device is there.
+    """
+
+    step: Any
     state: Any
-    finite: bool  # all of the state
+    finite: Any  # all of the state
 
 
 class Simulation:
@@ -104,6 +107,8 @@ class Simulation:
 
     #: Whether this process is the one that writes, prints and measures.
     leads: bool = True
+    #: Whether no other process takes part.
+    alone: bool = True
     #: Whether `advance` writes over the state that it is given.
     overwrites: bool = False
     #: Whether other processes of the run have the other cores of the machine.
@@ -185,8 +190,7 @@ class Simulation:
 
     def advance(self, state: Any, start: int, stop: int) -> Advance:
         """The state after steps start .. stop - 1, or at the first one that is not finite."""
-        step, state, finite = self._advance(self.world, state, np.int32(start), np.int32(stop))
-        return Advance(int(step), state, bool(finite))
+        return Advance(*self._advance(self.world, state, np.int32(start), np.int32(stop)))
 
     @property
     def places(self) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 import hobnob as hb
 from hobnob.runtimes import circular, mixing
@@ -20,11 +21,11 @@ from hobnob.runtimes.mixing import mixed, mixing_tables
 FORMS = ("table", "dense", "hubs", "edges")
 CROWD = hb.exponential(mixing._CROWD)
 EPS = {"float32": 2e-6, "float64": 1e-14}
-SHAPES = ((), (3,), (2, 1, 2))
+SHAPES = ((), (3,), (2, 1, 2), (2, 0))
 
 
 def form_of(tables: dict[str, jax.Array]) -> str:
-    names = "dense", "hubs", "edges", "table", "distances"
+    names = "dense", "hubs", "edges", "table", "near"
     return next(name for name in names if name in tables)
 
 
@@ -98,7 +99,7 @@ def test_a_few_long_rows_do_not_make_all_of_them_long(dtype, network, form):
         (hb.star(100), "dense"),
         (hb.complete(600), "hubs"),
         (hb.Network([[1.0]]), "table"),
-        (CROWD, "distances"),
+        (CROWD, "near"),
         (hb.ring(CROWD.size), "table"),
         (hb.random_regular(CROWD.size, 4), "table"),
     ],
@@ -185,12 +186,19 @@ def circulant(draw: st.DrawFn) -> hb.Network:
     return hb.Network(graph, draw(st.sampled_from(["metropolis", "lazy"])))
 
 
-@given(circulant(), st.sampled_from(SHAPES), st.sampled_from(list(EPS)), st.integers(0, 2**32 - 1))
-@settings(derandomize=True, deadline=None, max_examples=10)
-def test_a_circulant_network_is_mixed_by_distances(network, shape, dtype, seed):
+@given(
+    circulant(),
+    st.sampled_from([0, 2, 100]),
+    st.sampled_from(SHAPES),
+    st.sampled_from(list(EPS)),
+    st.integers(0, 2**32 - 1),
+)
+@settings(derandomize=True, deadline=None, max_examples=20)
+def test_a_circulant_network_is_mixed_by_distances(network, near, shape, dtype, seed):
     stack = np.random.default_rng(seed).normal(size=(2, network.size, *shape)).astype(dtype)
     expected = np.einsum("ij,sj...->si...", network.matrix, stack.astype(np.float64))
     with jax.enable_x64(dtype == "float64"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(circular, "_NEAR", near)
         patch.setattr(circular, "_BLOCK", 10)
         patch.setattr(circular, "_STREAMS", 4)
         tables = circular.circular_tables(network.sparse, dtype)
@@ -199,6 +207,14 @@ def test_a_circulant_network_is_mixed_by_distances(network, shape, dtype, seed):
         together = jax.vmap(lambda one: mixed(tables, one))(jnp.asarray(stack))
     np.testing.assert_allclose(alone, expected[0], rtol=0, atol=10 * EPS[dtype])
     np.testing.assert_allclose(together, expected, rtol=0, atol=10 * EPS[dtype])
+
+
+def test_agents_without_a_weight_of_their_own_are_mixed_by_distances_too():
+    turn = csr_array(np.roll(np.eye(9), 1, axis=1) + np.roll(np.eye(9), -1, axis=1))
+    tables = circular.circular_tables(turn / 2, "float32")
+    assert tables is not None
+    stack = np.random.default_rng(0).normal(size=(9, 2)).astype(np.float32)
+    np.testing.assert_allclose(mixed(tables, jnp.asarray(stack)), turn @ stack / 2, atol=1e-6)
 
 
 def test_whole_numbers_are_mixed_by_distances_too():

@@ -28,8 +28,8 @@ def mixing_tables(W: csr_array, dtype: Any, failing: bool = False) -> dict[str, 
     """W as the arrays that `mixed` multiplies with; their names tell how.
 
     - "dense": W itself, for few agents with many neighbours;
-    - "distances": around the circle, where a crowd hears those at the same ones, and no links are
-      `failing`;
+    - "near" and "far" around the circle, where a crowd hears those at the same distances, and no
+      links are `failing`;
     - "table" otherwise: every row padded to the longest. Where some rows are much longer, which
       padding would square, they are left out of it, and "long" are they: whole, as "hubs", if they
       are nearly full, as that of a star is; or one entry an edge.
@@ -81,7 +81,7 @@ def mixed(tables: dict[str, jax.Array], stack: jax.Array) -> jax.Array:
         return jnp.broadcast_to(stack.mean(axis=0), stack.shape)
     if "dense" in tables:
         return jnp.tensordot(tables["dense"], stack, 1)
-    if "distances" in tables:
+    if "near" in tables:
         return mixed_around(tables, stack)
     terms = (
         _column(w, stack) * stack[j]

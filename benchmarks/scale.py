@@ -12,7 +12,7 @@ import numpy as np
 
 import hobnob as hb
 from benchmarks.table import Row
-from benchmarks.timing import pace, slope
+from benchmarks.timing import pace, paced, slope
 
 DSOBA = hb.DSOBA(alpha=1e-3, beta=1e-2, gamma=1e-2, theta=0.2)
 D = 10
@@ -72,6 +72,12 @@ def held(problem: hb.Problem, network: hb.Network) -> float:
     )
 
 
+def copy_seconds(dim: int) -> float:
+    """Of all agents' y and z, as long: what the machine's caches and memory make of the size."""
+    old, new = np.ones((2, 2, EIGHT, dim))
+    return paced(lambda: np.copyto(new, old), max(2, 10**6 // dim))
+
+
 def rows(quick: bool) -> Iterator[Row]:
     sizes = [1000, 10_000] if quick else [100, 1000, 10_000, 100_000]
     problems = {agents: regression(agents) for agents in sizes}
@@ -97,14 +103,20 @@ def rows(quick: bool) -> Iterator[Row]:
         yield Row(f"D-SOBA, {name}, K={sizes[-1]:,}: memory", "the state",
                   memory, 3, at_most=True)  # fmt: skip
     dims = [10**4, 10**5] if quick else [10**3, 10**4, 10**5, 10**6]
-    steps, memory = [], 0.0
+    steps, copies, memory = [], [], 0.0
     for dim in dims:
         problem, network = long_y(dim), hb.ring(EIGHT)
         window = max(12, 10**6 // dim)
         steps.append(min(pace(problem, network, DSOBA, window) for _ in range(2)))
+        copies.append(copy_seconds(dim))
         memory = held(problem, network)
     each = ", ".join(f"{s * 1e6:,.0f}" for s in steps)
     yield Row(f"D-SOBA, K=8, d_y to {dims[-1]:,}: slope of time", "d_y",
               slope([float(d) for d in dims], steps), 1.05, at_most=True,
               detail=f"{each} us a step")  # fmt: skip
+    if not quick:
+        each = ", ".join(f"{s * 1e6:,.0f}" for s in copies)
+        yield Row(f"a copy of y and z, K=8, d_y to {dims[-1]:,}: slope of time", "d_y",
+                  slope([float(d) for d in dims], copies), None, at_most=True,
+                  detail=f"{each} us")  # fmt: skip
     yield Row(f"D-SOBA, K=8, d_y={dims[-1]:,}: memory", "the state", memory, 3, at_most=True)

@@ -554,7 +554,7 @@ def test_steps_wait_for_the_row_before_them(monkeypatch):
 
     def slow(view, name):
         matrix = jnp.eye(300) + view.flat_x[0]
-        return jax.lax.fori_loop(0, 300, lambda i, power: power @ matrix / 300, matrix).sum()
+        return jax.lax.fori_loop(0, 1000, lambda i, power: power @ matrix / 300, matrix).sum()
 
     monkeypatch.setattr(View, "disagreement", slow)
     problem = hb.problems.get("quadratic")(agents=3)

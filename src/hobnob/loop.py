@@ -63,6 +63,8 @@ class Loop:
             status = self._verdict(row)
             if status:
                 self._save(state, 0, seconds)
+        elif self._ahead:  # a run that goes on: compiled here, or the first chunk would wait for it
+            self.recorder.measure(self.runner.gathered(state))
         while not status:
             # Everything that depends on the clock, on files or on signals is told to all.
             stop = self.runner.told(lambda: self._next_stop(step, chunk))  # noqa: B023

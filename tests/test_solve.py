@@ -530,7 +530,14 @@ def test_a_stopped_run_records_where_it_stopped():
     assert result.steps == 21
 
 
-def test_rows_that_are_read_while_the_next_steps_run_are_those_read_at_once(every_state_large):
+def test_rows_that_are_read_while_the_next_steps_run_are_those_read_at_once(
+    every_state_large, monkeypatch
+):
+    monkeypatch.setattr(loop, "AHEAD_SECONDS", 0)  # as if all chunks were long
+    asked = []
+    later_on = Recorder.record_later
+    monkeypatch.setattr(Recorder, "record_later", lambda *a: asked.append(a[1]) or later_on(*a))
+
     def run(**options):
         return hb.solve(
             hb.problems.get("quadratic")(agents=3),
@@ -543,6 +550,7 @@ def test_rows_that_are_read_while_the_next_steps_run_are_those_read_at_once(ever
         ).history
 
     later, at_once = run(), run(callback=lambda run, state: False)
+    assert asked == [3, 6, 9, 10]
     assert list(later) == list(at_once)
     for name in set(later) - {"seconds"}:
         np.testing.assert_array_equal(later[name], at_once[name], err_msg=name)
@@ -571,5 +579,6 @@ def test_steps_wait_for_the_row_before_them(monkeypatch):
         assert measured.numbers.is_ready()
         assert recorder.has(4)
         assert not recorder.rows
-        assert recorder.catch_up() > 0
+        assert recorder.wait() == 0
+        recorder.catch_up()
     assert [row["step"] for row in recorder.rows] == [4]

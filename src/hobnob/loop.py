@@ -19,6 +19,8 @@ from hobnob.record.store import Store
 # How long the device runs before the host looks at Ctrl-C and the clock. A start is not free: XLA
 # gets fresh memory for every chunk, which at a million parameters takes as long as a step or two.
 CHUNK_SECONDS = 1
+# How long a chunk must be for the host to do other things meanwhile and still tell its time.
+AHEAD_SECONDS = 0.01
 
 
 class Loop:
@@ -56,7 +58,7 @@ class Loop:
             self.runner.overwrite_large(state)
         state = self.runner.advance(state, start, start).state  # no steps: only compiles
         self.compile_seconds = self.runner.told(lambda: time.perf_counter() - clock)
-        step, chunk, status = start, 1, ""
+        step, chunk, status, rate = start, 1, "", float("inf")
         if not self.recorder.rows:
             row = self._record(0, state, seconds)
             self._check_losses(row)
@@ -68,7 +70,8 @@ class Loop:
         while not status:
             # Everything that depends on the clock, on files or on signals is told to all.
             stop = self.runner.told(lambda: self._next_stop(step, chunk))  # noqa: B023
-            new, measured, took = self._advance(state, step, stop)
+            ahead = self._ahead and stop - step > rate * AHEAD_SECONDS and self._is_recorded(stop)
+            new, measured, took = self._advance(state, step, stop, ahead)
             rate = (stop - step) / took
             state, step, seconds = new.state, stop, seconds + took
             chunk = max(1, min(2 * chunk, int(rate * CHUNK_SECONDS)))
@@ -88,17 +91,18 @@ class Loop:
             bar.update(step, rate, self.recorder.rows[-1])
         return state, step, status
 
-    def _advance(self, state: Any, step: int, stop: int) -> tuple[Any, Measured | None, float]:
-        """The next chunk, what is measured at its end if that is to be read later, and its time.
-
-        What the host does here, it does while the device is busy.
-        """
-        clock = time.perf_counter()
+    def _advance(
+        self, state: Any, step: int, stop: int, ahead: bool
+    ) -> tuple[Any, Measured | None, float]:
+        """The next chunk, what is measured at its end if that is to be read later, and its time."""
+        if not ahead:
+            self.recorder.catch_up()
+        clock, measured = time.perf_counter(), None
         new = self.runner.advance(state, step, stop)
-        measured = None
-        if self._ahead and self._is_recorded(stop):
+        if ahead:  # what the host has to do, while the device is busy
+            clock = max(clock, self.recorder.wait())
             measured = self.recorder.measure(self.runner.gathered(new.state))
-        clock = max(clock, self.recorder.catch_up())
+            self.recorder.catch_up()
         if not new.finite:
             self._diverged(None if self.runner.overwrites else state, step, new)
         return new, measured, max(time.perf_counter() - clock, 1e-9)

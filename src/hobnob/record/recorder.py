@@ -80,15 +80,18 @@ class Recorder:
         """A row, at the next `catch_up`. It has no metrics of the user's, nor losses of others."""
         self._waiting = step, seconds, measured
 
-    def catch_up(self) -> float:
-        """Wait for the row that waits. Returns when it was measured, by the clock of the host."""
-        if self._waiting is None:
+    def wait(self) -> float:
+        """Until the device is done with the row that waits, if it is not yet. Returns that time."""
+        if self._waiting is None or self._waiting[2].numbers.is_ready():
             return 0.0
-        (step, seconds, measured), self._waiting = self._waiting, None
-        jax.block_until_ready(measured.numbers)
-        clock = time.perf_counter()
-        self.rows.append(self._start_of_row(step, seconds) | self._read(measured))
-        return clock
+        jax.block_until_ready(self._waiting[2].numbers)
+        return time.perf_counter()
+
+    def catch_up(self) -> None:
+        """Read the row that waits."""
+        if self._waiting is not None:
+            (step, seconds, measured), self._waiting = self._waiting, None
+            self.rows.append(self._start_of_row(step, seconds) | self._read(measured))
 
     def has(self, step: int) -> bool:
         """Whether there is a row of this step, or one that waits."""

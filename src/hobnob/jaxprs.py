@@ -8,7 +8,10 @@ from typing import Any
 
 import jax
 
-_CALLS = {"jit", "pjit", "closed_call"}
+# What each kind of call names what it calls. Rules of the user's own for derivatives are followed
+# where JAX takes derivatives: a jaxpr is what is left then.
+_CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr"}
+_CALLS |= {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
 
 
 def inlined(function: Callable[..., Any], *inputs: Any) -> Any:
@@ -26,7 +29,7 @@ def dependent(jaxpr: Any, on: Iterable[Any]) -> set[Any]:
     found = set(on)
     for e in jaxpr.eqns:
         moving = [is_variable(v) and v in found for v in e.invars]
-        inside = _called(e)
+        inside = called(e)
         if inside is None:
             found |= set(e.outvars) if any(moving) else set()
         else:
@@ -41,9 +44,17 @@ def is_variable(v: Any) -> bool:
 
 
 def evaluate(
-    jaxpr: Any, consts: Any, given: Any, wanted: Any, known: dict[Any, Any] | None = None
+    jaxpr: Any,
+    consts: Any,
+    given: Any,
+    wanted: Any,
+    known: dict[Any, Any] | None = None,
+    apply: Callable[[Any, list[Any]], list[Any] | None] = lambda equation, inputs: None,
 ) -> list[Any]:
-    """The wanted variables of a jaxpr, with calls written out and the known ones as they are."""
+    """The wanted variables of a jaxpr, with calls written out and the known ones as they are.
+
+    `apply(equation, inputs)` may know better what an equation's outputs are.
+    """
     known = known or {}
     values = dict(zip(jaxpr.constvars, consts, strict=True))
     values |= dict(zip(jaxpr.invars, given, strict=True)) | known
@@ -55,15 +66,17 @@ def evaluate(
         if all(v in known for v in e.outvars):
             continue
         inputs = [read(v) for v in e.invars]
-        inside = _called(e)
-        if inside is not None:
-            outputs = evaluate(inside.jaxpr, inside.consts, inputs, inside.jaxpr.outvars)
-        else:
+        outputs, inside = apply(e, inputs), called(e)
+        if outputs is None and inside is not None:
+            ends = inside.jaxpr.outvars
+            outputs = evaluate(inside.jaxpr, inside.consts, inputs, ends, apply=apply)
+        elif outputs is None:
             outputs = e.primitive.bind(*inputs, **e.primitive.get_bind_params(e.params))
             outputs = outputs if e.primitive.multiple_results else [outputs]
         values |= dict(zip(e.outvars, outputs, strict=True)) | known
     return [read(v) for v in wanted]
 
 
-def _called(equation: Any) -> Any:
-    return equation.params.get("jaxpr") if equation.primitive.name in _CALLS else None
+def called(equation: Any) -> Any:
+    """The closed jaxpr that an equation calls, if it does nothing else."""
+    return equation.params.get(_CALLS.get(equation.primitive.name))

@@ -259,7 +259,7 @@ def _restore(
 
 def _result(loop: Loop, state: Any, step: int, status: str, seeds: int | list[int]) -> Result:
     run, problem = loop.runner, loop.runner.problem
-    x, y = run.everyone(state.x), run.everyone(state.y)
+    x, y = map(run.everyone, run.layout.answer(state))
     message = {
         "finished": f"All {step} steps are done.",
         "converged": f"Converged at step {step}: |grad F| is at most {loop.tolerance}.",

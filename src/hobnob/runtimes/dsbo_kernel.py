@@ -7,37 +7,19 @@ rewrites in every iteration. A kernel holds v in a form of its own. What is left
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from copy import copy
-from typing import Any, Self
+from typing import Any
 
 import jax
 
 from hobnob.agent import Agent
 from hobnob.algorithms.dsbo import DSBO, State
-from hobnob.runtimes.layout import Layout
-
-Lift = Callable[..., Any]  # lift(act, *trees): `act(agent, *trees)` for every agent of every seed
+from hobnob.runtimes.kernel import Kernel
 
 
-class DSBOKernel:
-    """States stay in its layout from chunk to chunk."""
+class DSBOKernel(Kernel):
+    """What all kernels of DSBO do alike."""
 
-    #: Whether a step is to have one seed only. Held states then have a leading axis of seeds.
-    alone: bool = False
-
-    def __init__(self, algorithm: DSBO, layout: Layout):
-        self._algorithm, self.layout = algorithm, layout
-
-    def retuned(self, rates: Mapping[str, jax.Array]) -> Self:
-        """The same with other step sizes."""
-        other = copy(self)
-        other._algorithm = self._algorithm.with_traced(rates)
-        return other
-
-    def step(self, lift: Lift, state: State) -> State:
-        """One iteration of a held state."""
-        raise NotImplementedError
+    _algorithm: DSBO
 
     def _all_but_v(
         self, agent: Agent, state: State, qh: jax.Array, unit: Any = None

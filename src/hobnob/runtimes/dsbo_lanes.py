@@ -23,8 +23,9 @@ from jax.experimental.layout import with_layout_constraint
 from hobnob.agent import Agent
 from hobnob.algorithms.dsbo import DSBO, State
 from hobnob.network import Network
-from hobnob.runtimes.dsbo_kernel import DSBOKernel, Lift
+from hobnob.runtimes.dsbo_kernel import DSBOKernel
 from hobnob.runtimes.factored import Factored, factored_hessians
+from hobnob.runtimes.kernel import Lift
 from hobnob.runtimes.layout import Layout
 
 _MOST_LANES = 64  # then the next seed waits

@@ -18,7 +18,8 @@ from hobnob.agent import Agent
 from hobnob.algorithms.dsbo import DSBO, State
 from hobnob.jaxprs import dependent, evaluate, inlined, is_variable
 from hobnob.problem import Problem
-from hobnob.runtimes.dsbo_kernel import DSBOKernel, Lift
+from hobnob.runtimes.dsbo_kernel import DSBOKernel
+from hobnob.runtimes.kernel import Lift
 from hobnob.runtimes.layout import Layout
 
 

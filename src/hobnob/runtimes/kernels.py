@@ -7,9 +7,9 @@ from hobnob.algorithms.dsbo import DSBO
 from hobnob.links import Links
 from hobnob.network import Network
 from hobnob.problem import Problem
-from hobnob.runtimes.dsbo_kernel import DSBOKernel
 from hobnob.runtimes.dsbo_lanes import InLanes
 from hobnob.runtimes.dsbo_shared import SharedHessian, one_hessian
+from hobnob.runtimes.kernel import Kernel
 
 # Where lanes pay: with a wide y, products of whole matrices do as well; few lanes leave the
 # processor idle; a large W, mixed as a whole, costs more than it saves.
@@ -19,7 +19,7 @@ _ROUNDING = 1e-13  # of a row of W that sums to 1; a user's own may be further o
 
 def kernel_for(
     problem: Problem, network: Network, algorithm: Algorithm, links: Links | None, seeds: int
-) -> DSBOKernel | None:
+) -> Kernel | None:
     """The kernel of a run, or None where the lifted step of one agent is to be used."""
     if type(algorithm) is not DSBO:  # a subclass may have a step of its own
         return None

@@ -10,7 +10,7 @@ import jax
 
 @dataclass(frozen=True)
 class Layout:
-    """The state as it is. A kernel may want another form; x and y stay as they are in any.
+    """The state as it is. A kernel may want another form.
 
     Layouts that are equal do the same, so that what was compiled for one serves the other.
     """
@@ -20,6 +20,10 @@ class Layout:
 
     def opened(self, held: Any) -> Any:
         return held
+
+    def answer(self, held: Any) -> tuple[Any, Any]:
+        """x and y, without opening the rest."""
+        return held.x, held.y
 
     def disagreements(self, held: Any) -> dict[str, jax.Array]:
         """mean_k |w_k - mean w|^2 of variables for which it is known without opening them.

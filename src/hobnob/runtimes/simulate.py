@@ -25,11 +25,12 @@ from hobnob.ledger import Costs, Ledger, link_of
 from hobnob.links import Links
 from hobnob.network import Network
 from hobnob.problem import Problem
-from hobnob.runtimes.dsbo_kernel import DSBOKernel
+from hobnob.runtimes.kernel import Kernel
 from hobnob.runtimes.kernels import kernel_for
 from hobnob.runtimes.layout import Layout
 from hobnob.runtimes.mixing import failing_tables, mixing_tables
 from hobnob.runtimes.rows import Rows
+from hobnob.runtimes.strips import strips_for
 from hobnob.runtimes.turns import is_large, run_until
 
 _FIRST = np.int32(0)  # of the type that steps have in the loop, for states that keep one
@@ -278,7 +279,7 @@ class Simulation:
         return run_until(stop, lambda step, state: self._step(world, state, step), start, state)
 
     def _seed_after_seed(
-        self, kernel: DSBOKernel, world: World, state: Any, start: jax.Array, stop: jax.Array
+        self, kernel: Kernel, world: World, state: Any, start: jax.Array, stop: jax.Array
     ) -> Any:
         """Together they would not fit into the processor's cache. Each is written over in place."""
 
@@ -293,7 +294,7 @@ class Simulation:
         return jax.lax.fori_loop(0, len(world.keys), advance, (stop, state, jnp.array(True)))
 
     def _kernel_loop(
-        self, kernel: DSBOKernel, world: World, state: Any, start: jax.Array, stop: jax.Array
+        self, kernel: Kernel, world: World, state: Any, start: jax.Array, stop: jax.Array
     ) -> Any:
         kernel = kernel.retuned(world.rates)
 
@@ -344,8 +345,13 @@ class Simulation:
             return tables, {}
         return tables, failing_tables(tables[""], network.sparse, self.links.ends)
 
-    def _kernel_for(self, seeds: int) -> DSBOKernel | None:
-        return kernel_for(self.problem, self.network, self.algorithm, self.links, seeds)
+    def _kernel_for(self, seeds: int) -> Kernel | None:
+        found = kernel_for(self.problem, self.network, self.algorithm, self.links, seeds)
+        if found is not None:
+            return found
+        lift = partial(self._lift, self.world, _FIRST, Ledger())
+        shapes = jax.eval_shape(self._init, self.world)
+        return strips_for(self.algorithm, self.world.tables, shapes, lift)
 
     def _exchange(self, index: Any, world: World, link_key: jax.Array, step: Any) -> Exchange:
         return Rows(index, world.tables, world.failing, self.links, link_key, step)

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+_SHARED = 2**20  # bytes of an array: looking at it takes longer than waking another core
 _LARGE_STATE = 2**21  # bytes: a copy costs more than a longer compilation, and is missed
 
 
@@ -49,5 +50,11 @@ def is_large(state: Any) -> bool:
 
 
 def all_finite(state: Any) -> jax.Array:
-    # Only a number that is finite gives 0 here, and sums are faster than `isfinite`.
-    return jnp.stack([(leaf * 0).sum() == 0 for leaf in jax.tree.leaves(state)]).all()
+    return jnp.stack([_is_finite(leaf) for leaf in jax.tree.leaves(state)]).all()
+
+
+def _is_finite(leaf: jax.Array) -> jax.Array:
+    # Only a number that is finite gives 0 here, and sums are faster than `isfinite`. Many sums can
+    # be shared between cores, where one cannot.
+    sums = (leaf * 0).sum(axis=-1 if leaf.size * leaf.dtype.itemsize >= _SHARED else None)
+    return (sums == 0).all()

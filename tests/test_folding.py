@@ -19,21 +19,6 @@ ROWS = RNG.normal(size=(5, LONG))
 WEIGHTS = RNG.normal(size=LONG)  # closed over
 
 
-def repeated(y: Any, z: Any, rows: Any) -> Any:
-    """A loop of a known length, in one of which the length is not."""
-
-    def inner(y: Any) -> Any:
-        return jax.lax.while_loop(
-            lambda c: c[0] < jnp.sum(z > 9) + 2, lambda c: (c[0] + 1, c[1] / 2), (0, y)
-        )[1]
-
-    return jax.lax.fori_loop(0, 3, lambda i, y: inner(y) + rows[i], y)
-
-
-def through_rows(y: Any, z: Any, rows: Any) -> Any:
-    return jax.lax.scan(lambda y, row: (y * row, jnp.sum(y)), y, rows)
-
-
 FOLDED: dict[str, Callable[[Any, Any, Any], Any]] = {
     "numbers alike": lambda y, z, rows: jnp.where(y > 0, jnp.exp(y) * z, jnp.tanh(y) / 3) ** 2,
     "a constant": lambda y, z, rows: y * WEIGHTS,
@@ -50,8 +35,6 @@ FOLDED: dict[str, Callable[[Any, Any, Any], Any]] = {
     "one for all": lambda y, z, rows: jnp.broadcast_to(y[None], (3, LONG)) * jnp.ones((3, 1)),
     "more axes": lambda y, z, rows: rows.T[None].transpose(2, 1, 0).squeeze(2) + y.reshape(1, LONG),
     "a call": lambda y, z, rows: jax.nn.relu(jax.jit(lambda y: y * WEIGHTS)(y)),
-    "loops": repeated,
-    "a loop through rows": through_rows,
     "a gradient": lambda y, z, rows: jax.grad(
         lambda y: jnp.mean(jax.nn.softplus(-(rows[:2] @ y))) + jnp.exp(z) @ y**2
     )(y),
@@ -89,7 +72,8 @@ def test_folded_is_the_same(name: str) -> None:
         "concatenate": lambda y: jnp.concatenate([y, y]),
         "dot_general": lambda y: jnp.ones((LONG, LONG)) @ (y + jnp.ones((17, LONG))).T,
         "gather": lambda y: y[jnp.array([3, 1])],
-        "scan": lambda y: jax.lax.scan(lambda c, a: (c + a, None), 0.0, y)[0],
+        "scan": lambda y: jax.lax.fori_loop(0, 3, lambda i, y: y / 2, y),
+        "while": lambda y: jax.lax.fori_loop(0, jnp.sum(y > 0), lambda i, y: y / 2, y),
     }.items(),
 )
 def test_what_looks_inside_a_long_vector_cannot_be_folded(name: str, function: Any) -> None:

@@ -16,7 +16,7 @@ ROOT = Path(hobnob.__file__).parent
 # each other, except on top. A folder is one part, `network.py` and `networks/` are one as well.
 LAYERS = [
     {"compiler", "jaxprs"},
-    {"threefry", "jacobian"},
+    {"threefry", "jacobian", "folding"},
     {"errors", "versions", "cores", "heap", "files"}
     | {"interrupt", "progress", "keys", "pytrees", "ledger"},
     {"registry", "schedules", "shards"},

@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hobnob.compiler import apart
 from hobnob.errors import ProblemError
 from hobnob.shards import checked_batch_size, checked_shards
 from hobnob.threefry import integers, split
@@ -49,6 +50,9 @@ class Records:
         label: what messages call them.
         agents: whose shards they are, where they are not those of 0, 1, ...
     """
+
+    #: Whether the loss takes products of records and what it is given besides.
+    in_products: bool = False
 
     def __init__(
         self,
@@ -112,8 +116,10 @@ class Records:
         if self.batch_size is None:
             return jnp.zeros(lead, jnp.int32)
         # int32 whatever the precision: the same rows in float32 and float64.
-        rows = integers(key, (*lead, self.batch_size), place.length)
-        return place.start + rows
+        rows = place.start + integers(key, (*lead, self.batch_size), place.length)
+        # Or XLA draws them anew for every number that it reads of a record. A product reads whole
+        # records, so that they are drawn but once there, and as part of what reads them.
+        return rows if self.in_products else apart(rows)
 
     @property
     def records(self) -> int:

@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 from jax.lax import GatherScatterMode
 
-from hobnob.compiler import apart
 from hobnob.jaxprs import called, evaluate
 
 _FEW_ROWS = 16  # long vectors in a product; of more, one with a matrix is faster
@@ -89,8 +88,6 @@ def evaluate_folded(
             return inside(call, inputs)
         if name in _REDUCTIONS:
             return [_reduced(fold, equation, *inputs)]
-        if name in _LOOPS:
-            return _LOOPS[name](fold, equation, inputs, inside)
         if name in _RULES:
             return [_RULES[name](fold, equation, *inputs)]
         raise CannotFold(name)
@@ -197,8 +194,7 @@ def _gathered(fold: Fold, equation: Any, array: Any, places: Any) -> Any:
         operand_batching_dims=fold.axes(before, kept.operand_batching_dims),
     )
     changed = {"dimension_numbers": numbers, "slice_sizes": fold.shape(params["slice_sizes"])}
-    # Apart, or XLA would draw the numbers anew for every strip.
-    return equation.primitive.bind(array, apart(places[..., told]), **{**params, **changed})
+    return equation.primitive.bind(array, places[..., told], **{**params, **changed})
 
 
 def _product(fold: Fold, equation: Any, left: Any, right: Any) -> Any:
@@ -228,33 +224,6 @@ def _product(fold: Fold, equation: Any, left: Any, right: Any) -> Any:
     return jnp.sum(left.astype(dtype) * right.astype(dtype), axis=tuple(ends))
 
 
-def _while(fold: Fold, equation: Any, inputs: list[Any], inside: Callable[..., Any]) -> list[Any]:
-    params = equation.params
-    first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
-    for_cond, for_body, start = inputs[:first], inputs[first:second], inputs[second:]
-    return jax.lax.while_loop(
-        lambda carry: inside(params["cond_jaxpr"], [*for_cond, *carry])[0],
-        lambda carry: inside(params["body_jaxpr"], [*for_body, *carry]),
-        start,
-    )
-
-
-def _scan(fold: Fold, equation: Any, inputs: list[Any], inside: Callable[..., Any]) -> list[Any]:
-    params = equation.params
-    if params["length"] == fold.length:
-        raise CannotFold("scan")
-    first, second = params["num_consts"], params["num_consts"] + params["num_carry"]
-    consts, start, rows = inputs[:first], inputs[first:second], inputs[second:]
-
-    def body(carry: Any, row: Any) -> Any:
-        found = inside(params["jaxpr"], [*consts, *carry, *row])
-        return found[: len(start)], found[len(start) :]
-
-    options = {name: params[name] for name in ("length", "reverse", "unroll")}
-    carry, rows = jax.lax.scan(body, start, rows, **options)
-    return [*carry, *rows]
-
-
 _RULES: dict[str, Callable[..., Any]] = {
     "broadcast_in_dim": _broadcast,
     "concatenate": _joined,
@@ -267,4 +236,3 @@ _RULES: dict[str, Callable[..., Any]] = {
     "stack": _stacked,
     "transpose": _transposed,
 }
-_LOOPS = {"while": _while, "scan": _scan}

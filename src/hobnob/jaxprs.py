@@ -12,6 +12,7 @@ import jax
 # where JAX takes derivatives: a jaxpr is what is left then.
 _CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr"}
 _CALLS |= {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
+_PRODUCTS = {"dot_general", "conv_general_dilated"}
 
 
 def inlined(function: Callable[..., Any], *inputs: Any) -> Any:
@@ -37,6 +38,26 @@ def dependent(jaxpr: Any, on: Iterable[Any]) -> set[Any]:
             ends = zip(e.outvars, inside.jaxpr.outvars, strict=True)
             found |= {v for v, end in ends if is_variable(end) and end in inner}
     return found
+
+
+def multiplied(jaxpr: Any, data: Iterable[Any], moving: Iterable[Any]) -> bool:
+    """Whether there is a product of matrices or vectors of the one and of what moves besides."""
+    data, moving = dependent(jaxpr, data), dependent(jaxpr, moving)
+
+    def of(kind: set[Any], variables: Any) -> list[bool]:
+        return [is_variable(v) and v in kind for v in variables]
+
+    for e in jaxpr.eqns:
+        given, moves, inside = of(data, e.invars), of(moving, e.invars), called(e)
+        if inside is not None:
+            ends = inside.jaxpr.invars
+            if multiplied(inside.jaxpr, compress(ends, given), compress(ends, moves)):
+                return True
+        elif e.primitive.name in _PRODUCTS:
+            alone = [g and not m for g, m in zip(given, moves, strict=True)]
+            if any(alone) and any(moves):
+                return True
+    return False
 
 
 def is_variable(v: Any) -> bool:

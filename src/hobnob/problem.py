@@ -16,6 +16,7 @@ import numpy as np
 
 from hobnob.data import Loss, Place, Records, Simulator, Source, Unread, in_precision
 from hobnob.errors import ProblemError
+from hobnob.jaxprs import multiplied
 from hobnob.pytrees import Layout, map_numbers, numbers, path_name
 
 
@@ -284,8 +285,11 @@ class Problem:
                 "outer": "nothing that the inner problem finds would matter",
             }[title]
             raise ProblemError(f"{title}(x, y, batch) does not depend on y: {follows}.")
-        if isinstance(source, Records) and source.ragged:
-            self._check_mean(loss, source, title)
+        if isinstance(source, Records):
+            x, y, *batch = jaxpr.jaxpr.invars
+            source.in_products = multiplied(jaxpr.jaxpr, batch, [x, y])
+            if source.ragged:
+                self._check_mean(loss, source, title)
 
     def _check_mean(self, loss: Loss, source: Records, title: str) -> None:
         """Where shards differ in length, whole shards are computed record by record."""

@@ -26,8 +26,10 @@ from hobnob.algorithm import Algorithm
 from hobnob.folding import CannotFold, Fold, evaluate_folded
 from hobnob.runtimes.kernel import Kernel, Lift
 from hobnob.runtimes.layout import Layout
-from hobnob.runtimes.turns import is_large
 
+_LONG = (
+    2**18
+)  # bytes of one agent's vector: shorter ones are in the cache when neighbours need them
 _STRIP = 2**17  # bytes of all agents' strips, about: several arrays of them fit into a core's cache
 _SHORTEST = 256  # numbers of one agent's
 _AROUND = 4  # times shorter or longer, where the length has no better divisor
@@ -129,9 +131,12 @@ def strips_for(algorithm: Algorithm, tables: Any, shapes: Any, lift: Lift) -> St
     `shapes` are those of a state, and `tables` what it is mixed with.
     """
     *lead, agents, length = shapes.y.shape
-    fold = fold_for(length, agents, shapes.y.dtype.itemsize)
+    size = shapes.y.dtype.itemsize
     few_neighbours = all("table" in table and "long" not in table for table in tables.values())
-    if agents == 1 or fold is None or not (few_neighbours and is_large(shapes)):
+    if agents == 1 or length * size < _LONG or not few_neighbours:
+        return None
+    fold = fold_for(length, agents, size)
+    if fold is None:
         return None
     of_agent = [leaf.shape[len(lead) + 1 :] for leaf in jax.tree.leaves(shapes)]
     if any(length in shape[:-1] for shape in of_agent):  # matrices

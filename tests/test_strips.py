@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import hobnob as hb
-from hobnob.algorithm import Scale
+from hobnob.algorithm import Scale, choice
 from hobnob.links import Drop, Links
 from hobnob.runtimes import strips, turns
 from hobnob.runtimes.simulate import Simulation
@@ -204,6 +205,32 @@ def test_others_and_single_agents_are_left_as_they_are() -> None:
         assert not isinstance(kernel_of(problem, hb.ring(AGENTS), algorithm), Strips), name
     alone = hb.problems.get("quadratic")(agents=1, dim_y=LONG)
     assert kernel_of(alone, hb.complete(1)) is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Talkative(hb.DSOBA):
+    """D-SOBA whose agents say more, of which nothing comes."""
+
+    how: str = choice("in a call", "in a choice", "in a loop", "in an axis")
+
+    def step(self, agent: Any, state: Any) -> Any:
+        x, odd = state.x, jnp.asarray(agent.step) % 2 == 1
+        heard = {
+            "in a call": lambda: jax.jit(agent.mix)(x),
+            "in a choice": lambda: jax.lax.cond(odd, lambda: agent.mix(x), lambda: x),
+            "in a loop": lambda: agent.repeat(2, lambda agent, i, x: agent.mix(x), x),
+            "in an axis": lambda: jax.vmap(agent.mix)(jnp.stack([x, x]))[0],
+        }[self.how]()
+        return super().step(agent, state._replace(x=x + 0 * heard))
+
+
+@pytest.mark.parametrize("how", ["in a call", "in a choice", "in a loop", "in an axis"])
+def test_what_is_said_in_odd_places(how: str) -> None:
+    algorithm = Talkative(**{**vars(DSOBA), "how": how})
+    result = hb.solve(problem_of(), hb.ring(AGENTS), algorithm, steps=5, progress=False)
+    assert result.status == "finished"
+    in_strips = isinstance(kernel_of(problem_of(), hb.ring(AGENTS), algorithm), Strips)
+    assert in_strips == (how == "in a call")
 
 
 def test_short_vectors_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.lax import GatherScatterMode
 
-from hobnob.jaxprs import called, evaluate
+from hobnob.jaxprs import called, evaluate, mentions
 
 _FEW_ROWS = 16  # long vectors in a product; of more, one with a matrix is faster
 
@@ -70,7 +70,8 @@ def evaluate_folded(
 ) -> list[Any]:
     """What a closed jaxpr makes of folded inputs, folded.
 
-    `rules` are those for primitives of the caller's own: of (equation, inputs) to outputs.
+    `rules` are those for primitives of the caller's own: of (equation, inputs) to outputs. They
+    can stand in calls, but not in loops and choices.
     """
 
     def inside(closed: Any, given: Sequence[Any]) -> list[Any]:
@@ -80,6 +81,8 @@ def evaluate_folded(
         name = equation.primitive.name
         if name in rules:
             return rules[name](equation, inputs)
+        if called(equation) is None and mentions(equation, rules):
+            raise CannotFold(name)
         if not fold.touches(equation):
             return None
         if name in _NUMBER_BY_NUMBER:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from itertools import compress
 from typing import Any
 
@@ -57,6 +57,17 @@ def multiplied(jaxpr: Any, data: Iterable[Any], moving: Iterable[Any]) -> bool:
             alone = [g and not m for g, m in zip(given, moves, strict=True)]
             if any(alone) and any(moves):
                 return True
+    return False
+
+
+def mentions(equation: Any, names: Container[str]) -> bool:
+    """Whether there are primitives of some names in what an equation calls, repeats or chooses."""
+    for value in equation.params.values():
+        for part in value if isinstance(value, tuple | list) else (value,):
+            jaxpr = getattr(part, "jaxpr", part)
+            for e in getattr(jaxpr, "eqns", ()):
+                if e.primitive.name in names or mentions(e, names):
+                    return True
     return False
 
 

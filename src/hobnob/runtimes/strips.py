@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax.experimental.layout import Layout as InMemory
 from jax.experimental.layout import with_layout_constraint
 from jax.extend.core import Primitive
+from jax.interpreters import batching
 
 from hobnob.agent import Agent
 from hobnob.algorithm import Algorithm
@@ -27,9 +28,7 @@ from hobnob.folding import CannotFold, Fold, evaluate_folded
 from hobnob.runtimes.kernel import Kernel, Lift
 from hobnob.runtimes.layout import Layout
 
-_LONG = (
-    2**18
-)  # bytes of one agent's vector: shorter ones are in the cache when neighbours need them
+_LONG = 2**18  # bytes of an agent's vector: shorter ones are still in the cache for its neighbours
 _STRIP = 2**17  # bytes of all agents' strips, about: several arrays of them fit into a core's cache
 _SHORTEST = 256  # numbers of one agent's
 _AROUND = 4  # times shorter or longer, where the length has no better divisor
@@ -135,6 +134,8 @@ def strips_for(algorithm: Algorithm, tables: Any, shapes: Any, lift: Lift) -> St
     few_neighbours = all("table" in table and "long" not in table for table in tables.values())
     if agents == 1 or length * size < _LONG or not few_neighbours:
         return None
+    if jax.default_backend() != "cpu":
+        return None
     fold = fold_for(length, agents, size)
     if fold is None:
         return None
@@ -147,39 +148,40 @@ def strips_for(algorithm: Algorithm, tables: Any, shapes: Any, lift: Lift) -> St
 
 
 class _Said(NamedTuple):
-    """A message that was only written down."""
+    """A message that was only written down, outside of loops."""
 
     structure: Any
-    mixed: bool  # or to a server
-    site: int = 0
+    site: int | None  # to neighbours; None: to a server
     level: str | None = None
 
-    def through(self, exchange: Any, inputs: list[Any]) -> Any:
-        """What comes of it: `inputs` are the arrays, and the indices of the loops around it."""
-        count = self.structure.num_leaves
-        tree = self.structure.unflatten(inputs[:count])
-        if not self.mixed:
+    def through(self, exchange: Any, leaves: list[Any]) -> Any:
+        tree = self.structure.unflatten(leaves)
+        if self.site is None:
             return exchange.to_server(tree)
-        return exchange.mix(tree, (self.site, *inputs[count:]), self.level)
+        return exchange.mix(tree, (self.site,), self.level)
+
+
+def _in_an_axis_of_its_own(*_: Any, **__: Any) -> Any:
+    raise CannotFold("vmap")
 
 
 _said = Primitive("said")
 _said.multiple_results = True
-_said.def_abstract_eval(lambda *kinds, said: kinds[: said.structure.num_leaves])
+_said.def_abstract_eval(lambda *kinds, said: kinds)
+batching.primitive_batchers[_said] = _in_an_axis_of_its_own
 
 
 class _Noting:
     """An exchange that writes down what is said, for it to be said in strips."""
 
     def mix(self, tree: Any, path: tuple[Any, ...], level: str | None) -> Any:
-        site, *loops = path
         leaves, structure = jax.tree.flatten(tree)
-        said = _Said(structure, True, site, level)
-        return structure.unflatten(_said.bind(*leaves, *loops, said=said))
+        said = _Said(structure, path[0], level)
+        return structure.unflatten(_said.bind(*leaves, said=said))
 
     def to_server(self, tree: Any) -> Any:
         leaves, structure = jax.tree.flatten(tree)
-        return structure.unflatten(_said.bind(*leaves, said=_Said(structure, False)))
+        return structure.unflatten(_said.bind(*leaves, said=_Said(structure, None)))
 
     def from_server(self, tree: Any) -> Any:
         return tree

@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from hobnob.compiler import apart
+
 _SHARED = 2**20  # bytes of an array: looking at it takes longer than waking another core
 _LARGE_STATE = 2**21  # bytes: a copy costs more than a longer compilation, and is missed
 
@@ -54,7 +56,9 @@ def all_finite(state: Any) -> jax.Array:
 
 
 def _is_finite(leaf: jax.Array) -> jax.Array:
-    # Only a number that is finite gives 0 here, and sums are faster than `isfinite`. Many sums can
-    # be shared between cores, where one cannot.
-    sums = (leaf * 0).sum(axis=-1 if leaf.size * leaf.dtype.itemsize >= _SHARED else None)
-    return (sums == 0).all()
+    # Only a number that is finite gives 0 here, and sums are faster than `isfinite`.
+    zeros = leaf * 0
+    if leaf.size * leaf.dtype.itemsize < _SHARED:
+        return zeros.sum() == 0
+    # Cores share many sums, but not one: XLA must not make one of them.
+    return (apart(zeros.sum(axis=-1)) == 0).all()

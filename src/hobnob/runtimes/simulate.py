@@ -30,7 +30,7 @@ from hobnob.runtimes.kernels import kernel_for
 from hobnob.runtimes.layout import Layout
 from hobnob.runtimes.mixing import failing_tables, mixing_tables
 from hobnob.runtimes.rows import Rows
-from hobnob.runtimes.strips import strips_for
+from hobnob.runtimes.strips import is_long, strips_for
 from hobnob.runtimes.turns import is_large, run_until
 
 _FIRST = np.int32(0)  # of the type that steps have in the loop, for states that keep one
@@ -347,7 +347,7 @@ class Simulation:
 
     def _kernel_for(self, seeds: int) -> Kernel | None:
         found = kernel_for(self.problem, self.network, self.algorithm, self.links, seeds)
-        if found is not None:
+        if found is not None or not is_long(self.problem):
             return found
         lift = partial(self._lift, self.world, _FIRST, Ledger())
         shapes = jax.eval_shape(self._init, self.world)

@@ -25,6 +25,7 @@ from jax.interpreters import batching
 from hobnob.agent import Agent
 from hobnob.algorithm import Algorithm
 from hobnob.folding import CannotFold, Fold, evaluate_folded
+from hobnob.problem import Problem
 from hobnob.runtimes.kernel import Kernel, Lift
 from hobnob.runtimes.layout import Layout
 
@@ -32,6 +33,10 @@ _LONG = 2**18  # bytes of an agent's vector: shorter ones are still in the cache
 _STRIP = 2**17  # bytes of all agents' strips, about: several arrays of them fit into a core's cache
 _SHORTEST = 256  # numbers of one agent's
 _AROUND = 4  # times shorter or longer, where the length has no better divisor
+
+
+def is_long(problem: Problem) -> bool:
+    return problem.dim_y * problem.dtype.itemsize >= _LONG
 
 
 def fold_for(length: int, agents: int, itemsize: int) -> Fold | None:
@@ -130,14 +135,9 @@ def strips_for(algorithm: Algorithm, tables: Any, shapes: Any, lift: Lift) -> St
     `shapes` are those of a state, and `tables` what it is mixed with.
     """
     *lead, agents, length = shapes.y.shape
-    size = shapes.y.dtype.itemsize
+    fold = fold_for(length, agents, shapes.y.dtype.itemsize)
     few_neighbours = all("table" in table and "long" not in table for table in tables.values())
-    if agents == 1 or length * size < _LONG or not few_neighbours:
-        return None
-    if jax.default_backend() != "cpu":
-        return None
-    fold = fold_for(length, agents, size)
-    if fold is None:
+    if fold is None or agents == 1 or not few_neighbours or jax.default_backend() != "cpu":
         return None
     of_agent = [leaf.shape[len(lead) + 1 :] for leaf in jax.tree.leaves(shapes)]
     if any(length in shape[:-1] for shape in of_agent):  # matrices

@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 
 from benchmarks.table import HEADING, Row, save
-from hobnob.files import write_whole
+from hobnob.ground.files import write_whole
 
 PARTS = ("dsbo", "matrix_free", "policy", "scale", "start", "mpi_rounds")
 CHECKED = ("dsbo", "matrix_free", "policy", "scale")  # those that have ratios to compare

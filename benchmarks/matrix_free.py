@@ -14,7 +14,7 @@ import hobnob as hb
 from benchmarks.dsbo import D, problem_of
 from benchmarks.table import Row
 from benchmarks.timing import best_of, pace, paced
-from hobnob import threefry
+from hobnob.ground import threefry
 
 AGENTS = 5
 ALPHA, BETA, GAMMA, THETA = 0.01, 0.05, 0.05, 0.2

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from hobnob.files import write_whole
+from hobnob.ground.files import write_whole
 from hobnob.report import style
 
 

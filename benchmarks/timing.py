@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 import hobnob as hb
-from hobnob.progress import Progress
+from hobnob.run.progress import Progress
 
 
 class Windows(NamedTuple):

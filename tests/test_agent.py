@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import hobnob as hb
-from hobnob.runtimes.simulate import Simulation
+from hobnob.run.run import Run
+from tests.simulated import simulated
 
 AGENTS, DIM_X, DIM_Y = 4, 2, 3
 LENGTHS = (2, 5, 3, 4)
@@ -72,8 +73,8 @@ class Silent(hb.Agent):
 
 def simulation(
     ask: Callable[[hb.Agent], Any], given: hb.Problem | None = None, network: Any = None
-) -> Simulation:
-    return Simulation(given or problem(), network or hb.star(AGENTS), Probe(ask=(ask,)), 0)
+) -> Run:
+    return simulated(given or problem(), network or hb.star(AGENTS), Probe(ask=(ask,)), 0)
 
 
 def answers(

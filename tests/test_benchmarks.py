@@ -12,7 +12,7 @@ from benchmarks.__main__ import STORED, fell
 from benchmarks.table import Row, save
 
 import hobnob as hb
-from hobnob.progress import Progress
+from hobnob.run.progress import Progress
 
 FAST = Row("fast", "NumPy", 12.0, 10.0)
 FLAT = Row("flat", "K", 1.0, 1.05, at_most=True)

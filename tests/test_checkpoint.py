@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import hobnob as hb
-from hobnob.record.checkpoint import FILE, Checkpoint, load, save
-from hobnob.record.recorder import Recorder
-from hobnob.runtimes.simulate import Simulation
+from hobnob.run.checkpoint import FILE, Checkpoint, load, save
+from hobnob.run.recorder import Recorder
+from hobnob.run.run import Run
 
 repeatable = settings(derandomize=True, deadline=None, max_examples=60)
 HEADER_LINES = 2
@@ -231,8 +231,8 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 import numpy as np
-from hobnob.errors import CheckpointError
-from hobnob.record.checkpoint import Checkpoint, save
+from hobnob.ground.errors import CheckpointError
+from hobnob.run.checkpoint import Checkpoint, save
 
 folder = Path(sys.argv[1])
 save(folder, Checkpoint(1, 0.0, {}, {"x": np.arange(10.0)}, {}))
@@ -434,7 +434,7 @@ def test_a_resumed_run_compiles_its_metrics_before_its_steps_are_timed(folder, m
         monkeypatch.setattr(kind, name, lambda *given: done.append(name) or act(*given))
 
     noted(Recorder, "measure")
-    noted(Simulation, "advance")
+    noted(Run, "advance")
     run(folder, resume=True, steps=22)
     assert done[:3] == ["advance", "measure", "advance"]  # the first one has no steps
 

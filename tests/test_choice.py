@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import hobnob as hb
-from hobnob.choice import SLOWER
-from hobnob.estimates import constants
+from hobnob.analysis.choose import SLOWER
+from hobnob.analysis.constants import constants
 from hobnob.problems.policy import policy
 from hobnob.problems.quadratic import Quadratic, quadratic
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas
 import pytest
 
-from hobnob import cli
+from hobnob.cli import main as cli
 from tests import browser
 
 HOBNOB = Path(sys.executable).with_name("hobnob")
@@ -100,7 +100,7 @@ def test_help_and_version_import_nothing_heavy(tmp_path: Path) -> None:
     assert "resume" in hobnob("--help", cwd=tmp_path).stdout
     assert hobnob("--version", cwd=tmp_path).stdout.startswith("hobnob 0.")
     code = (
-        "import sys\nfrom hobnob.cli import main\n"
+        "import sys\nfrom hobnob.cli.main import main\n"
         "try: main(['--help'])\nexcept SystemExit: pass\n"
         "heavy = {'jax', 'numpy', 'scipy', 'matplotlib', 'networkx', 'sklearn', 'rich'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
@@ -309,6 +309,6 @@ def _rows(folder: Path) -> list[list[str]]:
 
 
 def _checkpoint_step(folder: Path) -> int:
-    from hobnob.record.checkpoint import load
+    from hobnob.run.checkpoint import load
 
     return load(folder).step

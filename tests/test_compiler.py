@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hobnob.compiler import compiler_options
-from hobnob.cores import cpus
+from hobnob.fast.xla import compiler_options
+from hobnob.ground.cores import cpus
 
 
 @pytest.mark.skipif(len(cpus()) < 2, reason="with one core no kernel is split")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hobnob as hb
-from hobnob.algorithm import Scale
+from hobnob.core.algorithm import Scale
 from hobnob.problems.policy import policy
 
 DIM, LENGTHS = 3, (4, 2, 7)

@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import hobnob as hb
-from hobnob import keys
-from hobnob.data import Place, Records, Simulator, in_precision
+from hobnob.core.data import Place, Records, Simulator, in_precision
+from hobnob.ground import keys
 
 EXAMPLES = settings(derandomize=True, max_examples=15, deadline=None)
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=4)

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import pytest
 
 import hobnob as hb
-from hobnob import cli, config
+from hobnob.cli import config
+from hobnob.cli import main as cli
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

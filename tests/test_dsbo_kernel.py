@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import hobnob as hb
-from hobnob.algorithm import Scale
-from hobnob.links import Drop, Links, Silent
-from hobnob.runtimes.dsbo_lanes import InLanes
-from hobnob.runtimes.dsbo_shared import SharedHessian, one_hessian
-from hobnob.runtimes.factored import factored_hessians
-from hobnob.runtimes.simulate import Simulation
+from hobnob.core.algorithm import Scale
+from hobnob.core.links import Drop, Links, Silent
+from hobnob.fast.dsbo_lanes import InLanes
+from hobnob.fast.dsbo_shared import SharedHessian, one_hessian
+from hobnob.fast.factored import factored_hessians
 from tests.reference.world import logistic_problem
+from tests.simulated import simulated
 
 RAGGED = [5, 2, 9, 3, 4, 7]
 IRREGULAR = hb.Network(nx.Graph([(0, 1), (0, 2), (0, 3), (1, 2), (3, 4), (4, 5)]))
@@ -38,15 +38,15 @@ def both(
     with problem.precision():
         failures = Links(links, network, steps) if links else None
         for plain in (False, True):
-            run = Simulation(problem, network, dsbo.bind(network.size, steps), seed, failures)
-            assert run._kernel is not None, "this would compare the plain path with itself"
-            used = type(run._kernel)
+            run = simulated(problem, network, dsbo.bind(network.size, steps), seed, failures)
+            assert run._fast is not None, "this would compare the plain path with itself"
+            used = type(run._fast)
             if plain:
-                run._kernel = None
+                run._fast = None
             state = run.initial_state()
             for a, b in ((0, 1), (1, 10), (10, steps)):
                 state = run.advance(state, a, b).state
-            whole = run.whole(state)
+            whole = run.gather_unpacked(state)
             ends.append({name: np.asarray(value) for name, value in whole._asdict().items()})
     return ends[0], ends[1], used
 
@@ -104,11 +104,13 @@ def test_a_state_passes_both_doors_as_it_is(seed: Any, kernel: type) -> None:
     problem = quadratic_in_y(tilted) if kernel is SharedHessian else logistic_problem(RAGGED, 1)
     network = hb.ring(6)
     with problem.precision():
-        run = Simulation(problem, network, DSBO.bind(6, 9), seed)
-        assert isinstance(run._kernel, kernel)
+        run = simulated(problem, network, DSBO.bind(6, 9), seed)
+        assert isinstance(run._fast, kernel)
         state = run.advance(run.initial_state(), 0, 9).state
-        again = run.held(run.whole(state))
-        assert jax.tree.map(np.shape, run.whole(state)) == jax.tree.map(np.shape, run.shapes)
+        again = run.pack(run.gather_unpacked(state))
+        assert jax.tree.map(np.shape, run.gather_unpacked(state)) == jax.tree.map(
+            np.shape, run.shapes
+        )
         for name, value in state._asdict().items():
             np.testing.assert_array_equal(getattr(again, name), value, err_msg=name)
 
@@ -118,10 +120,10 @@ def test_a_state_passes_both_doors_as_it_is(seed: Any, kernel: type) -> None:
 def test_agents_disagree_in_a_held_state_as_they_do_in_it(seed: Any, kernel: type) -> None:
     problem = quadratic_in_y(tilted) if kernel is SharedHessian else logistic_problem(RAGGED, 1)
     with problem.precision():
-        run = Simulation(problem, hb.ring(6), DSBO.bind(6, 9), seed)
+        run = simulated(problem, hb.ring(6), DSBO.bind(6, 9), seed)
         state = run.advance(run.initial_state(), 0, 9).state
         found = run.layout.disagreements(state)
-        v = np.asarray(run.whole(state).v)
+        v = np.asarray(run.gather_unpacked(state).v)
     deviations = v - v.mean(axis=-4, keepdims=True)
     assert found.keys() == {"v"}
     assert kernel is SharedHessian or (deviations != 0).any()
@@ -197,8 +199,8 @@ def test_a_network_whose_rows_do_not_quite_sum_to_one_mixes_all_of_v() -> None:
     W = hb.ring(6).matrix * (1 + 1e-10)
     problem = quadratic_in_y(tilted)
     with problem.precision():
-        assert isinstance(Simulation(problem, hb.ring(6), DSBO, 0)._kernel, SharedHessian)
-        assert isinstance(Simulation(problem, hb.Network(W), DSBO, 0)._kernel, InLanes)
+        assert isinstance(simulated(problem, hb.ring(6), DSBO, 0)._fast, SharedHessian)
+        assert isinstance(simulated(problem, hb.Network(W), DSBO, 0)._fast, InLanes)
 
 
 def test_other_losses_other_precision_and_bounds() -> None:
@@ -223,8 +225,8 @@ def test_only_dsbo_itself_with_a_narrow_y_has_a_kernel() -> None:
 
     problem = logistic_problem(RAGGED, 1)
     with problem.precision():
-        assert Simulation(problem, IRREGULAR, DSBO, 0)._kernel is not None
-        assert Simulation(problem, IRREGULAR, Other(**vars(DSBO)), 0)._kernel is None
+        assert simulated(problem, IRREGULAR, DSBO, 0)._fast is not None
+        assert simulated(problem, IRREGULAR, Other(**vars(DSBO)), 0)._fast is None
 
 
 def margin_loss(y: Any, batch: Any) -> Any:

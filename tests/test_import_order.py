@@ -176,12 +176,13 @@ def test_the_package_itself_imports_nothing() -> None:
         ("algorithms.new", "from hobnob.problems import quadratic"),
         ("problems.new", "from hobnob import network"),
         ("networks.new", "from hobnob.algorithms.dsbo import DSBO"),
-        ("problem", "from hobnob.pooled import exact"),
-        ("data", "from .problem import Problem"),
+        ("problem", "from hobnob.analysis.exact import exact")(
+            "data", "from .problem import Problem"
+        ),
         ("record.view", "from .. import solver"),
         ("record.metrics.new", "from ...runtimes.simulate import Simulate"),
-        ("algorithms.new", "def step():\n    import hobnob.solver"),
-        ("pooled", "try:\n    import hobnob.cli\nexcept ImportError:\n    pass"),
+        ("algorithms.new", "def step():\n    import hobnob.run.solve"),
+        ("pooled", "try:\n    import hobnob.cli.main\nexcept ImportError:\n    pass"),
     ],
 )
 def test_what_is_not_below_is_found(module: str, text: str) -> None:
@@ -191,11 +192,11 @@ def test_what_is_not_below_is_found(module: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("module", "text"),
     [
-        ("algorithms.new", "from hobnob.agent import Agent"),
-        ("networks.lines", "from hobnob.network import Network"),
+        ("algorithms.new", "from hobnob.core.agent import Agent"),
+        ("networks.lines", "from hobnob.core.network import Network"),
         ("record.view", "from ..problem import Problem"),
-        ("agent", "if TYPE_CHECKING:\n    from hobnob.problem import Problem"),
-        ("cli", "from hobnob import config, solver"),
+        ("agent", "if TYPE_CHECKING:\n    from hobnob.core.problem import Problem"),
+        ("cli", "from hobnob.cli import config, solver"),
     ],
 )
 def test_what_is_below_is_fine(module: str, text: str) -> None:

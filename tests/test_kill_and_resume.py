@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import hobnob as hb
-from hobnob.record.checkpoint import FILE, Checkpoint, load
+from hobnob.run.checkpoint import FILE, Checkpoint, load
 
 DEADLINE = 240.0  # seconds that a child may take for what takes two
 

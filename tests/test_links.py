@@ -18,11 +18,12 @@ import numpy as np
 import pytest
 
 import hobnob as hb
-from hobnob import keys
-from hobnob.links import Failure, Links
-from hobnob.runtimes.mixing import mixing_tables
-from hobnob.runtimes.simulate import Simulation
+from hobnob.core.links import Failure, Links
+from hobnob.ground import keys
+from hobnob.run.run import Run
+from hobnob.runtimes.simulate.mixing import mixing_tables
 from tests.reference.world import logistic_problem
+from tests.simulated import simulated
 
 LOOPS = 3  # rounds inside a loop, at most
 ROUNDS = LOOPS + 2  # in a step: one before the loop, those in it, one after it
@@ -73,7 +74,7 @@ class Heard(NamedTuple):
     """W of every round of every step, [steps, rounds, (seeds,) agents, agents], and the run."""
 
     W: np.ndarray
-    run: Simulation
+    run: Run
 
     def costs(self, step: int | None = None) -> dict[str, np.ndarray]:
         with self.run.problem.precision():
@@ -92,7 +93,7 @@ def heard(
     given = units(network.size, dtype)
     with given.precision():
         links = Links(failures, network, steps)
-        run = Simulation(given, network, algorithm, seed, links)
+        run = simulated(given, network, algorithm, seed, links)
         state, found = run.initial_state(), []
         for step in range(steps):
             state = run.advance(state, step, step + 1).state

@@ -16,9 +16,9 @@ import pytest
 from scipy import stats
 
 import hobnob as hb
-from hobnob import inverse, keys
-from hobnob.algorithm import Scale
-from hobnob.runtimes.simulate import Simulation
+from hobnob.algorithms import _series as inverse
+from hobnob.core.algorithm import Scale
+from hobnob.ground import keys
 from tests.reference import fedsbo
 from tests.reference.world import (
     SEED,
@@ -27,6 +27,7 @@ from tests.reference.world import (
     compositional_problem,
     logistic_problem,
 )
+from tests.simulated import simulated
 from tests.test_agent import (
     AGENTS,
     DIM_X,
@@ -443,7 +444,7 @@ def test_fedsbo_with_an_inverse_equals_its_reference() -> None:
     for which in ("solve", "series"):
         algorithm = replace(few, inverse=which)
         with given.precision():
-            run = Simulation(given, network, algorithm, SEED)
+            run = simulated(given, network, algorithm, SEED)
             state = run.advance(run.initial_state(), 0, steps).state
             found[which] = {name: np.asarray(v) for name, v in state._asdict().items()}
     expected = fedsbo.run(Logistic(given, network, steps), replace(few, inverse="solve"))

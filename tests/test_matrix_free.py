@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import hobnob as hb
-from hobnob.algorithm import Algorithm, Scale
+from hobnob.core.algorithm import Algorithm, Scale
 from hobnob.problems.quadratic import quadratic
-from hobnob.runtimes.simulate import Simulation
 from tests.reference import dsoba
 from tests.reference.world import SEED, Logistic, logistic_problem
+from tests.simulated import simulated
 
 DIM_X, DIM_Y = 3, 4
 PROBLEM = quadratic(8, DIM_X, DIM_Y, condition=2.0, seed=1)  # agents differ; nothing is random
@@ -91,7 +91,7 @@ SENT = {
 
 def costs(algorithm: Algorithm) -> dict[str, int]:
     with PROBLEM.precision():
-        run = Simulation(PROBLEM, RING, algorithm, 0)
+        run = simulated(PROBLEM, RING, algorithm, 0)
         return {column: int(values[0]) for column, values in run.costs.until(1).items()}
 
 
@@ -107,7 +107,7 @@ def test_vectors_only_and_no_matrix_formed(name: str) -> None:
 def test_the_paper_s_own_experiment_sends_42_numbers_in_place_of_39452() -> None:
     problem = quadratic(5, 14, 14)
     with problem.precision():
-        parts = Simulation(problem, hb.ring(5), suggested("dsoba"), 0).ledger.message_parts
+        parts = simulated(problem, hb.ring(5), suggested("dsoba"), 0).ledger.message_parts
     assert parts == {"x": 8 * 14, "y": 8 * 14, "z": 8 * 14}
 
 
@@ -118,7 +118,7 @@ def test_first_order_dsoba_equals_its_reference() -> None:
     given, network, steps = logistic_problem([5, 2, 9]), hb.ring(3), 40
     algorithm = replace(suggested("dsoba"), products="first")
     with given.precision():
-        run = Simulation(given, network, algorithm, SEED)
+        run = simulated(given, network, algorithm, SEED)
         held = run.advance(run.initial_state(), 0, steps).state._asdict()
         state = {name: np.asarray(value) for name, value in held.items()}
     world = Logistic(given, network, steps)

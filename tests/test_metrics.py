@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import hobnob as hb
-from hobnob.ledger import COLUMNS
-from hobnob.record.recorder import Recorder
-from hobnob.record.view import View
+from hobnob.core.ledger import COLUMNS
+from hobnob.metrics.view import View
+from hobnob.run.recorder import Recorder
 
 AGENTS = 3
 DSBO = hb.DSBO(alpha=0.01, beta=0.1, gamma=0.05, terms=1, smoothness=20.0, strong_convexity=1.0)

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 
 import hobnob as hb
 from hobnob.runtimes import circular, mixing
-from hobnob.runtimes.mixing import mixed, mixing_tables
+from hobnob.runtimes.simulate.mixing import mixed, mixing_tables
 
 FORMS = ("table", "dense", "hubs", "edges")
 CROWD = hb.exponential(mixing._CROWD)

@@ -13,7 +13,7 @@ import pytest
 from flax import nnx
 
 import hobnob as hb
-from hobnob.pytrees import Layout
+from hobnob.ground.pytrees import VectorLayout
 
 K, INPUTS, FEATURES = 3, 4, 3
 
@@ -116,7 +116,7 @@ def test_a_model_may_be_y() -> None:
 
 def test_functions_are_no_part_of_the_vector() -> None:
     tree = {"a": np.arange(3.0), "f": np.tanh, "g": [np.ones((2, 2)), np.exp]}
-    layout = Layout(tree)
+    layout = VectorLayout(tree)
     assert layout.size == 7
     back = layout.unravel(layout.ravel(tree), np)
     assert (back["f"], back["g"][1]) == (np.tanh, np.exp)

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hobnob import networks
-from hobnob.errors import ConfigError, NetworkError
-from hobnob.network import Network
-from hobnob.networks import _spectrum as spectrum
-from hobnob.networks._weights import RULES
+from hobnob.core import spectrum
+from hobnob.core.network import Network
+from hobnob.core.weights import RULES
+from hobnob.ground.errors import ConfigError, NetworkError
 from hobnob.networks.chance import erdos_renyi, random_regular
 from hobnob.networks.exponential import exponential
 from hobnob.networks.grids import torus

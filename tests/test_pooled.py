@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import hobnob as hb
-from hobnob import pooled
+from hobnob.analysis import exact as pooled
 
 AGENTS, DIM_X, DIM_Y = 3, 2, 4
 

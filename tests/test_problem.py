@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hobnob as hb
-from hobnob.pytrees import Layout
+from hobnob.ground.pytrees import VectorLayout
 
 SHAPES = st.lists(st.lists(st.integers(1, 3), max_size=3).map(tuple), min_size=1, max_size=4)
 
@@ -23,7 +23,7 @@ SHAPES = st.lists(st.lists(st.integers(1, 3), max_size=3).map(tuple), min_size=1
 @settings(derandomize=True, deadline=None, max_examples=30)
 @given(SHAPES, st.lists(st.integers(1, 3), max_size=2).map(tuple))
 def test_pytrees_round_trip_with_leading_axes(shapes: list[Any], lead: tuple[int, ...]) -> None:
-    layout = Layout({"leaves": [np.zeros(shape) for shape in shapes]})
+    layout = VectorLayout({"leaves": [np.zeros(shape) for shape in shapes]})
     assert layout.size == sum(int(np.prod(shape)) for shape in shapes)
     flat = np.arange(np.prod(lead, dtype=int) * layout.size, dtype=float)
     flat = flat.reshape(*lead, layout.size)
@@ -37,7 +37,7 @@ def test_pytrees_round_trip_with_leading_axes(shapes: list[Any], lead: tuple[int
 
 
 def test_jax_unravels_like_numpy() -> None:
-    layout = Layout({"b": np.zeros(()), "a": np.zeros((2, 3))})
+    layout = VectorLayout({"b": np.zeros(()), "a": np.zeros((2, 3))})
     flat = np.arange(14, dtype=np.float32).reshape(2, 7)
     by_jax, by_numpy = jax.jit(layout.unravel)(flat), layout.unravel(flat, np)
     assert isinstance(by_numpy["a"], np.ndarray)

@@ -13,10 +13,10 @@ import scipy.stats
 import sklearn.datasets
 
 from hobnob import problems
-from hobnob.data import Place, Records, Simulator
-from hobnob.errors import ConfigError, HobnobError, ProblemError, SettingError
-from hobnob.pooled import curvature, exact, optimum
-from hobnob.problem import Problem
+from hobnob.analysis.exact import curvature, exact, optimum
+from hobnob.core.data import Place, Records, Simulator
+from hobnob.core.problem import Problem
+from hobnob.ground.errors import ConfigError, HobnobError, ProblemError, SettingError
 from hobnob.problems import _tables
 from hobnob.problems.hyperopt import hyperopt
 from hobnob.problems.policy import Policy, policy

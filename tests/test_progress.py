@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hobnob.progress import Progress
+from hobnob.run.progress import Progress
 
 DEADLINE = 240.0
 

@@ -14,7 +14,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from hobnob.errors import HobnobError
+from hobnob.ground.errors import HobnobError
 from hobnob.report import (
     Choice,
     Picture,

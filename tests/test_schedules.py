@@ -13,8 +13,8 @@ import optax
 import pytest
 
 import hobnob as hb
-from hobnob import schedules
-from hobnob.schedules import bound, value_at
+from hobnob.core import schedules
+from hobnob.core.schedules import bound, value_at
 
 
 def test_the_rule_for_nonconvex_problems() -> None:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import hobnob as hb
-from hobnob.algorithm import Algorithm, Scale
+from hobnob.core.algorithm import Algorithm, Scale
 from hobnob.problems.quadratic import quadratic
-from hobnob.runtimes.simulate import Simulation
 from tests.reference import saba
 from tests.reference.world import SEED, Logistic, logistic_problem
+from tests.simulated import simulated
 
 ALONE = hb.complete(1)
 STEADY = quadratic(1, condition=4.0, seed=1)  # nothing is random
@@ -30,7 +30,7 @@ def suggested(name: str) -> Any:
 def held(problem: hb.Problem, algorithm: Algorithm, steps: int) -> dict[str, np.ndarray]:
     """All that the agent holds after so many steps."""
     with problem.precision():
-        run = Simulation(problem, ALONE, algorithm, SEED)
+        run = simulated(problem, ALONE, algorithm, SEED)
         state = run.advance(run.initial_state(), 0, steps).state
         return {name: np.asarray(value[0]) for name, value in state._asdict().items()}
 
@@ -140,7 +140,7 @@ def test_averages_have_the_noise_of_theta(name: str, first: dict[str, float]) ->
     few = {"terms": 4} if name == "sustain" else {}
     algorithm = replace(suggested(name), theta=0.2, **still, **few)
     with NOISY.precision():
-        run = Simulation(NOISY, ALONE, algorithm, list(range(500)))
+        run = simulated(NOISY, ALONE, algorithm, list(range(500)))
         early = run.advance(run.initial_state(), 0, 1).state
         late = run.advance(early, 1, 40).state
     for variable, share in first.items():
@@ -167,7 +167,7 @@ COSTS = {
 @pytest.mark.parametrize("name", COSTS)
 def test_costs_are_as_documented_and_no_matrix_is_formed(name: str) -> None:
     with NOISY.precision():
-        costs = Simulation(NOISY, ALONE, suggested(name), 0).costs.until(1)
+        costs = simulated(NOISY, ALONE, suggested(name), 0).costs.until(1)
     found = {column: int(values[0]) for column, values in costs.items()}
     assert (found["samples"], found["gradients"], found["products"]) == COSTS[name]
     assert found["matrices"] == found["rounds"] == found["bytes"] == 0

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import hobnob as hb
-from hobnob import loop
-from hobnob.record.recorder import Recorder
-from hobnob.record.view import View
+from hobnob.metrics.view import View
+from hobnob.run import loop
+from hobnob.run.recorder import Recorder
 
 AGENTS = 3
 
@@ -351,7 +351,7 @@ DSBO_VARIABLES = ("x", "y", "s", "h", "u", "v")
 
 @pytest.fixture
 def every_state_large(monkeypatch):
-    monkeypatch.setattr("hobnob.runtimes.turns._LARGE_STATE", 0)
+    monkeypatch.setattr("hobnob.run.turns._LARGE_STATE", 0)
 
 
 def test_a_large_state_is_written_over_and_gives_the_same_bits(every_state_large, tmp_path):

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import hobnob as hb
-from hobnob.algorithm import Scale
+from hobnob.core.algorithm import Scale
+from hobnob.core.schedules import InverseRule, settling
 from hobnob.problems.quadratic import quadratic
-from hobnob.runtimes.simulate import Simulation
-from hobnob.schedules import InverseRule, settling
 from tests.reference import sparkle
 from tests.reference.world import SEED, Logistic, logistic_problem
+from tests.simulated import simulated
 
 PLAIN = hb.SPARKLE.suggest(Scale(3.0, 0.5))
 MEMBERS = ("ed", "extra", "gt", "semi-atc-gt", "atc-gt")
@@ -43,7 +43,7 @@ def test_equals_the_primal_dual_form(members: tuple[str, str, str]) -> None:
     sizes = {size: falling(getattr(PLAIN, size)) for size in ("alpha", "beta", "gamma")}
     algorithm = replace(with_members(*members), **sizes)
     with given.precision():
-        run = Simulation(given, network, algorithm, SEED)
+        run = simulated(given, network, algorithm, SEED)
         state = run.advance(run.initial_state(), 0, steps).state._asdict()
     expected = sparkle.run(Logistic(given, network, steps), algorithm)
     assert {"x", "y", "z", "r"} <= set(expected)
@@ -97,7 +97,7 @@ def test_in_float32_tracking_members_come_nearer() -> None:
 def test_what_a_member_sends(member: str, rounds: int, vectors: int) -> None:
     problem = quadratic(8, 3, 4)
     with problem.precision():
-        run = Simulation(problem, hb.ring(8), with_members("ed", member, "ed"), 0)
+        run = simulated(problem, hb.ring(8), with_members("ed", member, "ed"), 0)
         costs = {column: int(values[0]) for column, values in run.costs.until(1).items()}
     assert costs["rounds"] == 2 + rounds
     assert costs["bytes"] == 2 * 8 * (3 + 4 + 4 * vectors)

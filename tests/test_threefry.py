@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hobnob import threefry
-from hobnob.compiler import apart
+from hobnob.ground import threefry
+from hobnob.ground.barrier import apart
 
 SPANS = [1, 2, 3, 69, 255, 65_535, 65_536, 65_537, 1_000_003, 2**31 - 1]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hobnob as hb
-from hobnob.runtimes import turns
+from hobnob.run import turns
 
 LARGE_FROM = {"one step a turn": 2**62, "two steps a turn": 0}
 
@@ -92,7 +92,7 @@ def after(algorithm: hb.Algorithm, seed: Any, *stops: int) -> list[np.ndarray]:
         state = run.initial_state()
         for start, stop in zip((0, *stops), stops, strict=False):
             state = run.advance(state, start, stop).state
-        return [np.asarray(leaf) for leaf in jax.tree.leaves(run.whole(state))]
+        return [np.asarray(leaf) for leaf in jax.tree.leaves(run.gather_unpacked(state))]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)

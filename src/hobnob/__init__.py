@@ -2,8 +2,8 @@
 
     minimise over x   F(x) = mean_k f_k(x, y*(x)),   y*(x) = argmin over y of mean_k g_k(x, y)
 
-for agents whose data stays apart and who talk only to their neighbours. Names are imported when
-they are first used, so that `import hobnob` and the command line start at once.
+for agents whose data stays apart and who talk only to their neighbours. A name is imported when
+it is first used, so that `import hobnob` and the command line start at once.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hobnob import algorithms, networks, problems, schedules
-    from hobnob.agent import Agent
-    from hobnob.algorithm import Algorithm, Scale
+    from hobnob import algorithms, metrics, networks, problems
     from hobnob.algorithms.alset import ALSET
     from hobnob.algorithms.amigo import AmIGO
     from hobnob.algorithms.bsa import BSA
@@ -39,10 +37,17 @@ if TYPE_CHECKING:
     from hobnob.algorithms.storm import STORM
     from hobnob.algorithms.sustain import SUSTAIN
     from hobnob.algorithms.ttsa import TTSA
-    from hobnob.choice import Choice, choose
-    from hobnob.compositional import Compositional
-    from hobnob.data import Records, Simulator
-    from hobnob.errors import (
+    from hobnob.analysis.choose import Choice, choose
+    from hobnob.analysis.exact import curvature, exact, optimum
+    from hobnob.core import fields, schedules
+    from hobnob.core.agent import Agent
+    from hobnob.core.algorithm import Algorithm, Scale
+    from hobnob.core.compositional import Compositional
+    from hobnob.core.data import Records, Simulator
+    from hobnob.core.links import Cut, Drop, Silent
+    from hobnob.core.network import Network
+    from hobnob.core.problem import Problem
+    from hobnob.ground.errors import (
         CheckpointError,
         ConfigError,
         DivergenceError,
@@ -51,27 +56,27 @@ if TYPE_CHECKING:
         ProblemError,
         SettingError,
     )
-    from hobnob.experiments.compare import Comparison, compare
-    from hobnob.links import Cut, Drop, Silent
-    from hobnob.network import Network
+    from hobnob.metrics.view import View
     from hobnob.networks.chance import erdos_renyi, random_regular
     from hobnob.networks.exponential import exponential
     from hobnob.networks.grids import torus
     from hobnob.networks.hubs import complete, star
     from hobnob.networks.lines import path, ring
-    from hobnob.pooled import curvature, exact, optimum
-    from hobnob.problem import Problem
-    from hobnob.record import metrics
-    from hobnob.record.view import View
-    from hobnob.result import Result
+    from hobnob.run.result import Result
+    from hobnob.run.solve import solve
     from hobnob.runtimes.mpi import Mpi
     from hobnob.runtimes.simulate import Simulate
-    from hobnob.solver import solve
+    from hobnob.studies.compare import Comparison, compare
 
-_MODULES = ("algorithms", "metrics", "networks", "problems", "schedules")
+_MODULES = {
+    "algorithms": "algorithms",
+    "fields": "core.fields",
+    "metrics": "metrics",
+    "networks": "networks",
+    "problems": "problems",
+    "schedules": "core.schedules",
+}
 _HOMES = {
-    "agent": ("Agent",),
-    "algorithm": ("Algorithm", "Scale"),
     "algorithms.alset": ("ALSET",),
     "algorithms.amigo": ("AmIGO",),
     "algorithms.bsa": ("BSA",),
@@ -96,10 +101,16 @@ _HOMES = {
     "algorithms.storm": ("STORM",),
     "algorithms.sustain": ("SUSTAIN",),
     "algorithms.ttsa": ("TTSA",),
-    "choice": ("Choice", "choose"),
-    "compositional": ("Compositional",),
-    "data": ("Records", "Simulator"),
-    "errors": (
+    "analysis.choose": ("Choice", "choose"),
+    "analysis.exact": ("curvature", "exact", "optimum"),
+    "core.agent": ("Agent",),
+    "core.algorithm": ("Algorithm", "Scale"),
+    "core.compositional": ("Compositional",),
+    "core.data": ("Records", "Simulator"),
+    "core.links": ("Cut", "Drop", "Silent"),
+    "core.network": ("Network",),
+    "core.problem": ("Problem",),
+    "ground.errors": (
         "CheckpointError",
         "ConfigError",
         "DivergenceError",
@@ -108,21 +119,17 @@ _HOMES = {
         "ProblemError",
         "SettingError",
     ),
-    "experiments.compare": ("Comparison", "compare"),
-    "pooled": ("curvature", "exact", "optimum"),
-    "links": ("Cut", "Drop", "Silent"),
-    "network": ("Network",),
+    "metrics.view": ("View",),
     "networks.chance": ("erdos_renyi", "random_regular"),
     "networks.exponential": ("exponential",),
     "networks.grids": ("torus",),
     "networks.hubs": ("complete", "star"),
     "networks.lines": ("path", "ring"),
-    "problem": ("Problem",),
-    "record.view": ("View",),
-    "result": ("Result",),
+    "run.result": ("Result",),
+    "run.solve": ("solve",),
     "runtimes.mpi": ("Mpi",),
     "runtimes.simulate": ("Simulate",),
-    "solver": ("solve",),
+    "studies.compare": ("Comparison", "compare"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -183,6 +190,7 @@ __all__ = [
     "erdos_renyi",
     "exact",
     "exponential",
+    "fields",
     "metrics",
     "networks",
     "optimum",
@@ -199,7 +207,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        value = import_module(f"hobnob.{'record.' if name == 'metrics' else ''}{name}")
+        value = import_module(f"hobnob.{_MODULES[name]}")
     elif name in _HOME_OF:
         value = getattr(import_module(f"hobnob.{_HOME_OF[name]}"), name)
     else:

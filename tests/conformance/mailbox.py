@@ -18,9 +18,9 @@ import numpy as np
 from jax.core import Tracer
 
 import hobnob as hb
-from hobnob import keys
-from hobnob.data import Place
-from hobnob.ledger import Ledger
+from hobnob.core.data import Place
+from hobnob.core.ledger import Ledger
+from hobnob.ground import keys
 
 
 class Mailboxes:

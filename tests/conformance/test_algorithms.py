@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 
 import hobnob as hb
-from hobnob.algorithm import Algorithm, Scale
+from hobnob.core.algorithm import Algorithm, Scale
 from hobnob.problems.quadratic import quadratic
-from hobnob.runtimes.simulate import Simulation
+from hobnob.run.run import Run
 from tests.conformance import mailbox
 from tests.reference.world import SEED, Logistic, Nested, compositional_problem, logistic_problem
+from tests.simulated import simulated
 
 NAMES = hb.algorithms.names()
 # One algorithm after another, so that what is compiled for one check serves the next.
@@ -73,22 +74,22 @@ def suggested(name: str, smoothness: float = 3.0, strong_convexity: float = 0.5)
     return hb.algorithms.get(name).suggest(Scale(smoothness, strong_convexity))
 
 
-def simulation(problem: hb.Problem, network: hb.Network, algorithm: Algorithm) -> Simulation:
+def simulation(problem: hb.Problem, network: hb.Network, algorithm: Algorithm) -> Run:
     with problem.precision():
-        return Simulation(problem, network, algorithm, SEED)
+        return simulated(problem, network, algorithm, SEED)
 
 
 @lru_cache(maxsize=4)
-def simulated(name: str, where: str) -> Simulation:
+def compiled(name: str, where: str) -> Run:
     """One of the networks at work. Most checks look at the same few: each is compiled once."""
     problem = problem_for(name, RAGGED[: NETWORKS[where].size])
     return simulation(problem, NETWORKS[where], _short(suggested(name)))
 
 
-def end_of(run: Simulation, steps: int) -> dict[str, np.ndarray]:
+def end_of(run: Run, steps: int) -> dict[str, np.ndarray]:
     """Every variable of every agent after so many steps."""
     with run.problem.precision():
-        state = run.whole(run.advance(run.initial_state(), 0, steps).state)
+        state = run.gather_unpacked(run.advance(run.initial_state(), 0, steps).state)
         return {name: np.asarray(value) for name, value in state._asdict().items()}
 
 
@@ -102,7 +103,7 @@ def test_there_are_algorithms_and_each_has_a_reference(name: str) -> None:
 def test_equals_its_numpy_reference(name: str, where: str) -> None:
     if where != "alone":
         only_for("many agents", name)
-    run = simulated(name, where)
+    run = compiled(name, where)
     # Some iterations grow with t: fewer of them cost as much.
     steps = 60 if _grows(run) else 200
     world = (Nested if run.algorithm.compositional else Logistic)(run.problem, run.network, steps)
@@ -117,7 +118,7 @@ def test_equals_its_numpy_reference(name: str, where: str) -> None:
 
 def test_equals_agents_that_are_really_apart(name: str) -> None:
     """Threads with mailboxes: same iterates, and as many messages and bytes as were counted."""
-    run, steps = simulated(name, _where(name)), 2
+    run, steps = compiled(name, _where(name)), 2
     expected, mail = mailbox.run(run.problem, run.network, run.algorithm, SEED, steps)
     found = end_of(run, steps)
     for variable, value in expected.items():
@@ -134,12 +135,12 @@ def test_disturbance_travels_one_hop_a_round(name: str) -> None:
     network = hb.path(15)
     problem = problem_for(name, [4] * 15)
     with problem.precision():
-        run = Simulation(problem, network, suggested(name), SEED)
+        run = simulated(problem, network, suggested(name), SEED)
         rounds = int(run.costs.until(3)["rounds"][0] - run.costs.until(2)["rounds"][0])
-        calm = run.whole(run.advance(run.initial_state(), 0, 2).state)
+        calm = run.gather_unpacked(run.advance(run.initial_state(), 0, 2).state)
         disturbed = type(calm)(*(leaf.at[7].add(0.01) for leaf in calm))
         after, after_disturbed = (
-            run.whole(run.advance(run.held(s), 2, 3).state) for s in (calm, disturbed)
+            run.gather_unpacked(run.advance(run.pack(s), 2, 3).state) for s in (calm, disturbed)
         )
     moved = {
         k
@@ -223,7 +224,7 @@ def test_resuming_is_bitwise(name: str, tmp_path: Path) -> None:
 
 
 def test_compiles_once_and_keeps_shapes(name: str) -> None:
-    run = simulated(name, _where(name))
+    run = compiled(name, _where(name))
     with run.problem.precision():
         state = start = run.initial_state()
         for a, b in ((0, 1), (1, 8), (8, 8), (8, 30)):
@@ -289,7 +290,7 @@ def _final_gradient(problem: hb.Problem, algorithm: Algorithm, steps: int, seed:
     return _gradient(problem, result.x if isinstance(seed, int) else result.x.mean(axis=0))
 
 
-def _grows(run: Simulation) -> bool:
+def _grows(run: Run) -> bool:
     """Whether an iteration costs more the later it is."""
     with run.problem.precision():
         first, both = (run.costs.until(steps)["samples"][0] for steps in (1, 2))

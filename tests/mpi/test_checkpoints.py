@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hobnob as hb
-from hobnob import cli
+from hobnob.cli import main as cli
 from tests.mpi import ranks
 from tests.mpi.stages import HALF, WHOLE, solved
 

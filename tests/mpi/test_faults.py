@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hobnob.runtimes import lifeline
+from hobnob.runtimes.mpi import lifeline
 from tests.mpi import ranks
 
 FATES = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hobnob.schedules import value_at
+from hobnob.core.schedules import value_at
 from tests.reference.world import Logistic
 
 

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import hobnob as hb
-from hobnob import keys
-from hobnob.data import Place
+from hobnob.core.data import Place
+from hobnob.ground import keys
 
 DIM = 4
 SEED = 7
@@ -166,7 +166,7 @@ def _draws(
     source = getattr(problem, level)
     shape = source.size, steps, *of
     agent, step, *loops = np.indices(shape, np.uint32).reshape(len(shape), -1)
-    slots = np.full_like(agent, crc32(slot.encode()))  # as in hobnob.keys
+    slots = np.full_like(agent, crc32(slot.encode()))  # as in hobnob.ground.keys
     drawn = _drawer(source.batch_size, count)
     found = []
     with problem.precision():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from hobnob.algorithm import Algorithm
-from hobnob.registry import Registry
+from hobnob.core.algorithm import Algorithm
+from hobnob.ground.registry import Registry
 
 
 def _is_algorithm(value: Any) -> bool:

@@ -8,10 +8,11 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hobnob.agent import Agent
-from hobnob.algorithm import Algorithm, Scale, constant, count, fraction, positive
-from hobnob.inverse import stored_series
-from hobnob.schedules import Schedule, value_at
+from hobnob.algorithms._series import stored_series
+from hobnob.core.agent import Agent
+from hobnob.core.algorithm import Algorithm, Scale
+from hobnob.core.fields import constant, count, fraction, positive
+from hobnob.core.schedules import Schedule, value_at
 
 
 class State(NamedTuple):

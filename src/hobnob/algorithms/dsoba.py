@@ -7,9 +7,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 
-from hobnob.agent import Agent
-from hobnob.algorithm import Algorithm, Scale, choice, constant, fraction, positive
-from hobnob.schedules import Schedule
+from hobnob.core.agent import Agent
+from hobnob.core.algorithm import Algorithm, Scale
+from hobnob.core.fields import choice, constant, fraction, positive
+from hobnob.core.schedules import Schedule
 
 
 class State(NamedTuple):

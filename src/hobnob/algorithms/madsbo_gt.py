@@ -7,10 +7,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 
-from hobnob.agent import Agent
-from hobnob.algorithm import Algorithm, Scale, count, fraction, positive
 from hobnob.algorithms.madsbo import Tracked, residual, tracked_step
-from hobnob.schedules import Schedule
+from hobnob.core.agent import Agent
+from hobnob.core.algorithm import Algorithm, Scale
+from hobnob.core.fields import count, fraction, positive
+from hobnob.core.schedules import Schedule
 
 
 class State(NamedTuple):

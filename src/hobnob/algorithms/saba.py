@@ -8,9 +8,10 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hobnob.agent import Agent
-from hobnob.algorithm import Algorithm, Scale, positive
-from hobnob.schedules import Schedule
+from hobnob.core.agent import Agent
+from hobnob.core.algorithm import Algorithm, Scale
+from hobnob.core.fields import positive
+from hobnob.core.schedules import Schedule
 
 
 class State(NamedTuple):

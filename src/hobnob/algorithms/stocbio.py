@@ -7,10 +7,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 
-from hobnob.agent import Agent
-from hobnob.algorithm import Algorithm, Scale, constant, count, positive
-from hobnob.inverse import whole_series
-from hobnob.schedules import Schedule
+from hobnob.algorithms._series import whole_series
+from hobnob.core.agent import Agent
+from hobnob.core.algorithm import Algorithm, Scale
+from hobnob.core.fields import constant, count, positive
+from hobnob.core.schedules import Schedule
 
 
 class State(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from hobnob.registry import Registry
+from hobnob.ground.registry import Registry
 
 
 def _is_topology(value: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from hobnob.errors import NetworkError
+from hobnob.ground.errors import NetworkError
 
 
 def whole(value: Any, what: str, least: int = 1) -> int:

@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
-from hobnob.errors import NetworkError
-from hobnob.network import Network
+from hobnob.core.network import Network
+from hobnob.ground.errors import NetworkError
 from hobnob.networks._size import whole
 
 Edges = tuple[np.ndarray, np.ndarray]

@@ -6,8 +6,8 @@ from math import isqrt
 
 import numpy as np
 
-from hobnob.errors import NetworkError
-from hobnob.network import Network
+from hobnob.core.network import Network
+from hobnob.ground.errors import NetworkError
 from hobnob.networks._size import whole
 
 

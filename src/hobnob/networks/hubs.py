@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hobnob.errors import NetworkError
-from hobnob.network import DENSE_LIMIT, Network
+from hobnob.core.network import DENSE_LIMIT, Network
+from hobnob.ground.errors import NetworkError
 from hobnob.networks._size import whole
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hobnob.network import Network
+from hobnob.core.network import Network
 from hobnob.networks._size import whole
 
 

@@ -9,8 +9,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, get_type_hints
 
-from hobnob.problem import Problem
-from hobnob.registry import Registry
+from hobnob.core.problem import Problem
+from hobnob.ground.registry import Registry
 
 
 def _makes_a_problem(value: Any) -> bool:

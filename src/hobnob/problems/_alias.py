@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hobnob.compiler import apart
+from hobnob.ground.barrier import apart
 
 
 class Boxes:

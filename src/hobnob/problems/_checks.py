@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hobnob.errors import SettingError
+from hobnob.ground.errors import SettingError
 
 
 def whole(name: str, value: Any) -> int:

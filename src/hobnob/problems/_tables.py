@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import sklearn.datasets
 
-from hobnob.errors import ProblemError
+from hobnob.ground.errors import ProblemError
 from hobnob.problems import _checks
 
 CLASSIFICATION = ("breast_cancer", "digits", "iris", "wine")

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hobnob.problem import Problem
+from hobnob.core.problem import Problem
 from hobnob.problems import _checks, _tables
 
 Batch = dict[str, jax.Array]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import sklearn.datasets
 
-from hobnob.errors import ProblemError
+from hobnob.ground.errors import ProblemError
 
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # Debian's dataset-fashion-mnist
 _FILES = (

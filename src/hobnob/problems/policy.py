@@ -24,11 +24,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hobnob import threefry
-from hobnob.data import Records, Simulator
-from hobnob.errors import ProblemError
-from hobnob.pooled import Exact
-from hobnob.problem import Problem
+from hobnob.analysis.exact import Exact
+from hobnob.core.data import Records, Simulator
+from hobnob.core.problem import Problem
+from hobnob.ground import threefry
+from hobnob.ground.errors import ProblemError
 from hobnob.problems import _checks
 from hobnob.problems._alias import Boxes
 

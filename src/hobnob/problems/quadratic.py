@@ -22,10 +22,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hobnob.data import Records
-from hobnob.errors import SettingError
-from hobnob.pooled import Exact
-from hobnob.problem import Problem
+from hobnob.analysis.exact import Exact
+from hobnob.core.data import Records
+from hobnob.core.problem import Problem
+from hobnob.ground.errors import SettingError
 from hobnob.problems import _checks
 
 Shard = dict[str, np.ndarray]

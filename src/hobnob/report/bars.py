@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hobnob.errors import HobnobError
+from hobnob.ground.errors import HobnobError
 from hobnob.report import style
 from hobnob.report.picture import Picture, to_csv
 

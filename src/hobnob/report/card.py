@@ -11,7 +11,7 @@ from hobnob.report import style
 from hobnob.report.curves import convergence
 
 if TYPE_CHECKING:
-    from hobnob.result import Result
+    from hobnob.run.result import Result
 
 
 def card(result: Result) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
-from hobnob.errors import HobnobError
+from hobnob.ground.errors import HobnobError
 from hobnob.report import style
 from hobnob.report.picture import Picture, to_csv
 

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
-from hobnob.errors import HobnobError
+from hobnob.ground.errors import HobnobError
 from hobnob.report import style
 from hobnob.report.intervals import Measured
 from hobnob.report.picture import Picture, to_csv

@@ -8,7 +8,7 @@ from itertools import cycle
 import numpy as np
 from matplotlib.axes import Axes
 
-from hobnob.errors import HobnobError
+from hobnob.ground.errors import HobnobError
 from hobnob.report import style
 from hobnob.report.picture import Picture, to_csv
 

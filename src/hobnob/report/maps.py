@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
-from hobnob.errors import HobnobError
+from hobnob.ground.errors import HobnobError
 from hobnob.report import style
 from hobnob.report.picture import Picture, to_csv
 

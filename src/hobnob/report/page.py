@@ -16,7 +16,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Literal
 
-from hobnob.files import write_whole
+from hobnob.ground.files import write_whole
 from hobnob.report import style
 from hobnob.report.picture import Picture
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from hobnob.files import write_whole
+from hobnob.ground.files import write_whole
 from hobnob.report import style
 
 

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hobnob.errors import ProblemError
-from hobnob.pooled import Optimum, affordable, optimum
-from hobnob.problem import Problem
-from hobnob.pytrees import numbers
+from hobnob.analysis.exact import Optimum, affordable, optimum
+from hobnob.core.problem import Problem
+from hobnob.ground.errors import ProblemError
+from hobnob.ground.pytrees import numbers
 from hobnob.report.bars import bytes_by_kind, weights_chart
 from hobnob.report.curves import convergence
 from hobnob.report.maps import network_map
 from hobnob.report.page import Choice, Section, write_page
-from hobnob.result import Result
+from hobnob.run.result import Result
 
 AXES = {"step": "steps", "samples": "samples per agent", "bytes": "bytes sent per agent"}
 AXES |= {"seconds": "seconds"}

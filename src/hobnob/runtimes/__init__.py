@@ -1,5 +1,1 @@
-"""Where agents live: a runtime lifts the step of one agent to the whole network."""
-
-from hobnob.runtimes.simulate import Simulate
-
-__all__ = ["Simulate"]
+"""Where agents live, and how their messages travel."""

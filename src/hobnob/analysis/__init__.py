@@ -1,0 +1,1 @@
+"""What pooled data would give: exact values, the optimum, curvature, constants, a choice."""

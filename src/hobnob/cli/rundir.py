@@ -1,0 +1,175 @@
+"""A run's folder: what was asked for, what came out, and how to go on.
+
+config.toml, versions.json and command.txt are there from the start, the checkpoint while it runs;
+history.csv, final.npz, result.json and report.html when it ends or is stopped.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hobnob.ground.errors import CheckpointError, ConfigError, DivergenceError
+from hobnob.ground.files import write_whole
+
+if TYPE_CHECKING:
+    from hobnob.run.result import Result
+
+CONFIG, VERSIONS, COMMAND = "config.toml", "versions.json", "command.txt"
+HISTORY, FINAL, RESULT, REPORT = "history.csv", "final.npz", "result.json", "report.html"
+
+
+def create(folder: Path | None, settings: dict[str, Any]) -> Path:
+    """A new folder with the configuration in it."""
+    from hobnob.ground.versions import of_everything
+
+    folder = folder or _next_number(Path("runs"))
+    if (folder / CONFIG).exists():
+        raise ConfigError(
+            f"{folder} already holds a run. Go on with it by `hobnob resume {folder}`, or choose "
+            f"another folder."
+        )
+    _write_settings(folder, settings)
+    write_whole(folder / VERSIONS, json.dumps(of_everything(), indent=2).encode())
+    return folder
+
+
+def change(folder: Path, changes: list[str]) -> None:
+    """Apply --set to the configuration of an existing run."""
+    from hobnob.cli import config
+
+    _check_exists(folder)
+    if changes:
+        _write_settings(folder, config.read(folder / CONFIG, changes))
+
+
+def execute(
+    folder: Path,
+    command: str,
+    *,
+    resume: Any = False,
+    progress: bool | None = None,
+    runtime: Any = None,
+) -> Result:
+    """Run, or go on with, what the folder's configuration says, and write what came out.
+
+    Of several processes the one that leads writes.
+    """
+    from hobnob.cli import config
+    from hobnob.run.solve import solve
+
+    _check_exists(folder)
+    leads = runtime is None or runtime.leads
+    if command and leads:
+        write_whole(folder / COMMAND, command.encode())
+    job = config.build(config.read(folder / CONFIG))
+    try:
+        result = solve(
+            job.problem,
+            job.network,
+            job.algorithm,
+            **job.options,
+            checkpoint=folder,
+            resume=resume,
+            progress=progress,
+            runtime=runtime,
+        )
+    except DivergenceError as error:
+        if not leads:
+            raise
+        _write_history(folder, error.history, job.options.get("seed"))
+        error.args = (f"{error} On the command line: hobnob resume {folder} --set KEY=VALUE.",)
+        facts = {"title": job.problem.name, "status": "diverged", "message": str(error)}
+        write_whole(folder / RESULT, json.dumps({**facts, "table": []}, indent=2).encode())
+        raise
+    if leads:
+        _write_result(folder, job, result)
+    return result
+
+
+def show(folder: Path) -> None:
+    """Print a summary of a run, finished or not."""
+    from rich.console import Console
+    from rich.table import Table
+
+    _check_exists(folder)
+    console = Console(highlight=False)
+    if not (folder / RESULT).exists():
+        console.print(f"{folder}: not finished. Go on with: hobnob resume {folder}")
+        return
+    result = json.loads((folder / RESULT).read_text())
+    table = Table(title=result["title"], title_justify="left", box=None, pad_edge=False)
+    table.add_column("", no_wrap=True)
+    table.add_column("", justify="right")
+    for row in result["table"]:
+        table.add_row(*(str(value) for value in row.values()))
+    console.print(table)
+    if result.get("choice"):
+        console.print(result["choice"])
+    console.print(result["message"])
+    if result["status"] == "interrupted":
+        console.print(f"Go on with: hobnob resume {folder}")
+    if result["status"] != "diverged":
+        console.print(f"Report: {(folder / REPORT).resolve()}", soft_wrap=True)
+
+
+def _write_result(folder: Path, job: Any, result: Result) -> None:
+    import jax
+    import numpy as np
+
+    from hobnob.report.run import run_page, summary
+
+    _write_history(folder, result.history, result.settings["seed"])
+    leaves = {}
+    for name, tree in {"x": result.x, "y": result.y, "agents": result.agents}.items():
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+            leaves[name + jax.tree_util.keystr(path)] = leaf
+    archive = io.BytesIO()
+    np.savez(archive, allow_pickle=False, **leaves)
+    write_whole(folder / FINAL, archive.getvalue())
+    facts = summary(job.problem, result)
+    command = (folder / COMMAND).read_text() if (folder / COMMAND).exists() else ""
+    versions = json.loads((folder / VERSIONS).read_text())
+    run_page(folder / REPORT, job.problem, result, facts, versions, command)
+    content = {
+        "title": facts.title,
+        "status": result.status,
+        "choice": result.choice,
+        "message": result.message.removesuffix(result.advice).strip(),
+        "steps": result.steps,
+        "table": facts.table,
+        "compile_seconds": result.compile_seconds,
+    }
+    write_whole(folder / RESULT, json.dumps(content, indent=2, default=float).encode())
+
+
+def _write_history(folder: Path, history: dict[str, Any], seeds: Any) -> None:
+    """One row a recorded step, in the exact decimal form of every number."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    several = history["step"].ndim == 2
+    writer.writerow([*(["seed"] if several else []), *history])
+    for i in range(len(history["step"])) if several else [...]:
+        columns = [values[i].tolist() for values in history.values()]
+        lead = [[seeds[i] if seeds else i] * len(columns[0])] if several else []
+        writer.writerows(zip(*lead, *columns, strict=True))
+    write_whole(folder / HISTORY, text.getvalue().encode())
+
+
+def _write_settings(folder: Path, settings: dict[str, Any]) -> None:
+    import tomli_w
+
+    write_whole(folder / CONFIG, tomli_w.dumps(settings).encode())
+
+
+def _next_number(parent: Path) -> Path:
+    taken = [int(p.name) for p in parent.glob("[0-9]*") if p.name.isdigit()]
+    return parent / f"{max(taken, default=0) + 1:04d}"
+
+
+def _check_exists(folder: Path) -> None:
+    if not (folder / CONFIG).is_file():
+        raise CheckpointError(f"{folder} holds no run: there is no {CONFIG} in it.")

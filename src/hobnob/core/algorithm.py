@@ -1,0 +1,216 @@
+"""What every algorithm is: hyper-parameters with `init` and `step`, written for one agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass, fields, replace
+from math import isfinite
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from hobnob.core.schedules import all_values, bound
+from hobnob.ground.errors import SettingError
+
+if TYPE_CHECKING:
+    from hobnob.core.agent import Agent
+
+
+class Scale(NamedTuple):
+    """What an algorithm is told about a problem when it is asked for settings that work."""
+
+    smoothness: float
+    strong_convexity: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm:
+    """The base of every algorithm: it checks hyper-parameters and binds schedules.
+
+    A subclass is a frozen dataclass in a file of its own. Its state is a NamedTuple with at least
+    the flat vectors `x` and `y`.
+
+    `single_agent`, `server`, `compositional` and `finite_sum` say what it is for; `levels` names
+    the parts of it whose messages may travel on networks of their own. `exact` says what constant
+    step sizes lead to when agents differ and nothing is random: True, the solution itself; False, a
+    point whose distance from it shrinks with the step sizes. A `biased` one finds a wrong point
+    whatever they are; one with `chance` draws lots of its own, so that it is right in the mean.
+    """
+
+    exact: ClassVar[bool]
+    biased: ClassVar[bool] = False
+    chance: ClassVar[bool] = False
+    single_agent: ClassVar[bool] = False  # it knows of no network
+    server: ClassVar[bool] = False  # its agents speak to a server, not to each other
+    compositional: ClassVar[bool] = False  # it needs g = 1/2 |y - h(x)|^2
+    finite_sum: ClassVar[bool] = False  # it remembers something of every record
+    levels: ClassVar[tuple[str, ...]] = ()  # what it passes to `agent.mix` as `level`
+
+    def init(self, agent: Agent) -> Any:
+        """The state that an agent starts with."""
+        raise NotImplementedError
+
+    def step(self, agent: Agent, state: Any) -> Any:
+        """The state after one iteration."""
+        raise NotImplementedError
+
+    @classmethod
+    def suggest(cls, scale: Scale) -> Self:
+        """Constant step sizes that are safe for a problem of this curvature."""
+        raise NotImplementedError
+
+    def check_fits(self, problem: Any, network: Any, links: Any = None) -> None:
+        """Refuse a problem, a network or failures that the algorithm is not for."""
+        name = type(self).__name__
+        if self.server and links is not None:
+            raise SettingError(
+                f"{name} speaks through a server, not over the network's links, so links can't "
+                f"fail. Use a method for gossip, such as DSBO."
+            )
+        if self.single_agent and network.size != 1:
+            raise SettingError(
+                f"{name} is a method for one agent, and the network has {network.size}. Put the "
+                f"records of all into one shard and use hb.complete(1)."
+            )
+        unknown = [level for level in network.levels if level not in self.levels]
+        if unknown:
+            has = f"its levels are {', '.join(self.levels)}" if self.levels else "it has no levels"
+            raise SettingError(
+                f"The network has links of their own for level {unknown[0]}, which {name} does not "
+                f"know: {has}. SPARKLE has x, y and z."
+            )
+        if network.levels and links is not None:
+            raise SettingError(
+                "Links can't fail where levels have networks of their own: which of them would it "
+                "be? Leave out links, or with_levels."
+            )
+        if self.compositional and not problem.compositional:
+            raise SettingError(
+                f"{name} is a method for compositional problems, whose inner loss is "
+                f"1/2 |y - h(x)|^2. Describe yours with hb.Compositional, or use a bilevel method."
+            )
+
+        if self.finite_sum:
+            for label in ("outer_data", "inner_data"):
+                if not getattr(problem, label).records:
+                    raise SettingError(
+                        f"{name} remembers something of every record, and {label} is a simulator, "
+                        f"which has none: each of its samples is new. Use SOBA, which remembers "
+                        f"nothing, or give {label} as records."
+                    )
+
+    def explain_divergence(self, step: int, largest_curvature: float) -> str:
+        """What in the settings may have caused it, given the curvature just before."""
+        return f"The largest curvature of the inner problem was {largest_curvature:.3g}."
+
+    def __post_init__(self) -> None:
+        for name, value in self._settings():
+            metadata = self._metadata(name)
+            words = metadata.get("words")
+            if words and value not in words:
+                quoted = [f'"{word}"' for word in words]
+                allowed = f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+                raise SettingError(f"{name} = {value!r} must be {allowed}.")
+            if metadata.get("fixed") or not callable(value):
+                self._check(name, value)
+            if metadata.get("whole"):  # 20.0, as np.ceil gives it, counts matrices as well as 20
+                number: Any = value
+                object.__setattr__(self, name, int(number))
+        known = dict(self._settings())
+        if known.get("strong_convexity", 0) > known.get("smoothness", float("inf")):
+            raise SettingError(
+                f"strong_convexity = {known['strong_convexity']:g} is above smoothness = "
+                f"{known['smoothness']:g}: the smallest curvature can't be above the largest."
+            )
+
+    def bind(self, agents: int, steps: int) -> Self:
+        """The same algorithm with K and T known to its schedules, and their values checked."""
+        changes = {name: bound(v, agents, steps) for name, v in self._settings() if callable(v)}
+        for name, schedule in changes.items():
+            values = self._values(name, schedule, (agents, steps))
+            if self._metadata(name).get("may_vanish"):
+                values = values[values != 0]  # a warm-up or a decay may touch 0
+            for value in (values.min(), values.max()) if values.size else ():
+                self._check(name, value, schedule, (agents, steps))
+        return replace(self, **changes) if changes else self
+
+    def step_sizes(self) -> dict[str, Any]:
+        """The hyper-parameters that are constant step sizes or weights, by name."""
+        return {
+            name: value
+            for name, value in self._settings()
+            if "range" in (known := self._metadata(name))
+            and not known.get("fixed")
+            and not callable(value)
+        }
+
+    def with_traced(self, step_sizes: Mapping[str, Any]) -> Self:
+        """The same with other step sizes, which a trace may not look at and so are not checked."""
+        if not step_sizes:
+            return self
+        other = copy(self)
+        for name, value in step_sizes.items():
+            object.__setattr__(other, name, value)
+        return other
+
+    def describe(self) -> dict[str, str]:
+        """Each hyper-parameter in words."""
+        return {name: _in_words(value) for name, value in self._settings()}
+
+    def _settings(self) -> list[tuple[str, Any]]:
+        return [(f.name, getattr(self, f.name)) for f in fields(self)]
+
+    def _check(
+        self,
+        name: str,
+        value: Any,
+        schedule: Callable[[Any], Any] | None = None,
+        size: tuple[int, int] | None = None,
+    ) -> None:
+        metadata = self._metadata(name)
+        if "range" not in metadata:
+            return
+        where = f" at K = {size[0]}, T = {size[1]}" if size else ""
+        whole, allowed = metadata.get("whole"), metadata["range"]
+        if not _is_number(value):
+            kind = "a number" if metadata.get("fixed") else "a number or a callable step -> number"
+            kind = "a whole number" if whole else kind
+            raise SettingError(f"{name} = {value!r}{where} must be {kind}.")
+        number = float(value)
+        if whole and isfinite(number) and number != int(number):
+            raise SettingError(f"{name} = {value!r} must be a whole number.")
+        complaint = allowed.refuses(number)
+        if complaint:
+            too_large = isfinite(number) and number > allowed.most
+            advise = getattr(schedule, "advice", None) if too_large else None
+            advice = f" {advise(allowed.most)}" if advise else ""
+            raise SettingError(f"{name} = {number:.3g}{where} {complaint}.{advice}")
+
+    def _values(self, name: str, schedule: Any, size: tuple[int, int]) -> np.ndarray:
+        """All the values of a schedule, once the first has shown to be a number."""
+        try:
+            first = schedule(0)
+            if _is_number(first):
+                return all_values(schedule, size[1])
+        except Exception as error:
+            raise SettingError(f"{name}: {error or type(error).__name__}") from error
+        self._check(name, first, schedule, size)
+        raise AssertionError("what is not a number is refused")
+
+    def _metadata(self, name: str) -> Mapping[str, Any]:
+        return type(self).__dataclass_fields__[name].metadata
+
+
+def _is_number(value: Any) -> bool:
+    single = getattr(value, "ndim", 0) == 0 and not isinstance(value, bool)
+    return single and hasattr(value, "__float__")
+
+
+def _in_words(value: Any) -> str:
+    if callable(value):
+        own = (
+            type(value).__str__ is not object.__str__ or type(value).__repr__ is not object.__repr__
+        )
+        return str(value) if own and "<function" not in repr(value) else "a function of the step"
+    return repr(value)

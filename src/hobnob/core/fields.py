@@ -1,0 +1,54 @@
+"""The fields of an algorithm: what values a hyper-parameter may take.
+
+class Mine(hb.Algorithm):
+    alpha: hb.schedules.Schedule = hb.fields.positive()
+    terms: int = hb.fields.count(1)
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, field
+from math import isfinite
+from typing import Any, NamedTuple
+
+
+class Range(NamedTuple):
+    """The values that a hyper-parameter may take: (above, most], or [least, most]."""
+
+    least: float = float("-inf")
+    most: float = float("inf")
+    open_below: bool = False
+
+    def refuses(self, value: float) -> str | None:
+        if not isfinite(value):
+            return "must be a finite number"
+        if value < self.least or (self.open_below and value == self.least):
+            return f"must be {'above' if self.open_below else 'at least'} {self.least:g}"
+        if value > self.most:
+            return f"must be at most {self.most:g}"
+        return None
+
+
+def positive() -> Any:
+    """A step size above 0: a number, or a schedule that may touch 0."""
+    return field(metadata={"range": Range(0, open_below=True), "may_vanish": True})
+
+
+def constant(default: Any = MISSING) -> Any:
+    """A number above 0, such as a constant of the problem."""
+    return field(default=default, metadata={"range": Range(0, open_below=True), "fixed": True})
+
+
+def fraction() -> Any:
+    """A hyper-parameter in (0, 1]: a weight of a running average."""
+    return field(metadata={"range": Range(0, 1, open_below=True)})
+
+
+def count(least: int = 0) -> Any:
+    """A whole number."""
+    return field(metadata={"range": Range(least), "fixed": True, "whole": True})
+
+
+def choice(default: str, *others: str) -> Any:
+    """One of several words."""
+    return field(default=default, metadata={"words": (default, *others)})

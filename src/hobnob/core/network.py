@@ -1,0 +1,198 @@
+"""Network: who talks to whom, how much each is heard, and how fast they come to agree.
+
+Everything is sparse inside, so that a hundred thousand agents on a ring cost a few megabytes.
+Weight rules, checks and rho are in weights.py, graph_checks.py and spectrum.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from copy import copy
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+from hobnob.core.graph_checks import check_connected, check_regular, read_matrix
+from hobnob.core.spectrum import SMALL, rho, shown
+from hobnob.core.weights import CSR, RULES, links_of, row_numbers, store, weigh
+from hobnob.ground.errors import NetworkError
+
+DENSE_LIMIT = 20_000  # agents: a dense matrix of them takes 3.2 GB
+
+
+class Network:
+    """Agents, their links, and the mixing matrix W.
+
+    Give a networkx graph (undirected; nodes 0 to K - 1 are those agents, others in their order,
+    self-loops and edge attributes are ignored) and the rule that weighs its links:
+
+        "metropolis"  w_ij = 1 / (1 + max(d_i, d_j)), for any graph
+        "lazy"        (I + metropolis) / 2: no negative eigenvalues, for methods that need that
+        "max-degree"  w_ij = 1 / (1 + max of all d)
+        "uniform"     w_ij = 1 / (1 + d), for regular graphs: the paper's 1/3 on a ring
+
+    or W itself (NumPy, JAX, lists, scipy.sparse): symmetric, nonnegative, doubly stochastic.
+    `weights` is then not used, nor with a `Network`, which is copied. To weigh the links of a
+    network anew: `Network(network.graph, weights="lazy")`.
+
+    size      the number of agents K
+    sparse    W as a scipy CSR array: float64, sorted, every diagonal entry stored
+    labels    the graph's own names of the agents; 0 .. K-1 for a matrix
+    levels    networks of their own for some levels of an algorithm, see `with_levels`
+    name, weights   for reports
+    """
+
+    size: int
+    sparse: CSR
+    labels: Sequence[Any]
+    levels: Mapping[str, Network] = MappingProxyType({})
+    name: str
+    weights: str
+
+    def __init__(self, graph_or_matrix: Any, weights: str = "metropolis"):
+        given = graph_or_matrix
+        if isinstance(given, Network):
+            self.__dict__.update(given.__dict__)
+        elif isinstance(given, nx.Graph):
+            if given.is_directed():
+                raise NetworkError(
+                    f"The graph is directed ({given.number_of_edges()} arcs): its weights could "
+                    "not be symmetric and the mean would drift. Use graph.to_undirected()."
+                )
+            labels = _in_order(given)
+            number = {label: k for k, label in enumerate(labels)}
+            ends = np.array([(number[a], number[b]) for a, b in given.edges()], int).reshape(-1, 2)
+            rows, cols = ends.T
+            self._weigh(len(labels), rows, cols, weights, given.name or "graph", labels)
+        else:
+            self.sparse = store(*read_matrix(given))
+            self.size = self.sparse.shape[0]
+            self.weights, self.name, self.labels = "given", "matrix", range(self.size)
+
+    @classmethod
+    def _from_edges(
+        cls, size: int, rows: np.ndarray, cols: np.ndarray, weights: str, name: str
+    ) -> Network:
+        """The quick way in for topologies: edge arrays, in any order, repeats and loops allowed."""
+        network = cls.__new__(cls)
+        network._weigh(size, rows, cols, weights, name, range(size))
+        return network
+
+    def _weigh(
+        self,
+        size: int,
+        rows: np.ndarray,
+        cols: np.ndarray,
+        weights: str,
+        name: str,
+        labels: Sequence[Any],
+    ) -> None:
+        if weights not in RULES:
+            known = ", ".join(RULES)
+            raise NetworkError(f"There is no weight rule {weights!r}. There are: {known}.")
+        if size == 0:
+            raise NetworkError("The graph has no nodes: a network needs at least one agent.")
+        links = links_of(size, rows, cols)
+        check_connected(links, labels, weights)
+        if weights == "uniform":
+            check_regular(np.diff(links.indptr), labels)
+        self.sparse, self.size = weigh(links, weights), size
+        self.weights, self.name, self.labels = weights, name, labels
+
+    def with_levels(self, **levels: Any) -> Network:
+        """The same agents, where some levels of an algorithm have links and weights of their own.
+
+        `hb.ring(8).with_levels(y=hb.complete(8))` mixes y on the complete graph and the rest on the
+        ring. It is for algorithms with levels, such as SPARKLE with x, y and z.
+        """
+        made = {name: g if isinstance(g, Network) else Network(g) for name, g in levels.items()}
+        for name, network in made.items():
+            if network.size != self.size:
+                raise NetworkError(
+                    f"The network of level {name} has {network.size} agents and this one "
+                    f"{self.size}: all levels have the same agents."
+                )
+            if network.levels:
+                raise NetworkError(f"The network of level {name} has levels itself.")
+        together = copy(self)
+        together.levels = {**self.levels, **made}
+        return together
+
+    def at_level(self, level: str | None) -> Network:
+        """The network that a level's messages travel on."""
+        return self if level is None else self.levels.get(level, self)
+
+    @cached_property
+    def matrix(self) -> np.ndarray:
+        """W, dense and read-only."""
+        if self.size > DENSE_LIMIT:
+            raise NetworkError(
+                f"network.matrix of {self.size:,} agents would take {8e-9 * self.size**2:.1f} GB. "
+                f"Use network.sparse, which has {self.sparse.nnz:,} entries."
+            )
+        dense = self.sparse.toarray()
+        dense.flags.writeable = False
+        return dense
+
+    @cached_property
+    def degrees(self) -> np.ndarray:
+        """How many neighbours each agent has, itself not counted."""
+        return np.diff(self.sparse.indptr) - 1
+
+    @cached_property
+    def ends(self) -> np.ndarray:
+        """[links, 2]: the agents at the ends of each link, smaller number first, in order."""
+        rows, columns = row_numbers(self.sparse), self.sparse.indices
+        return np.stack([rows, columns], axis=1)[rows < columns].astype(np.int64)
+
+    @cached_property
+    def graph(self) -> nx.Graph:
+        """The links as a networkx graph on 0 .. K-1; frozen, so copy it to change it."""
+        graph = nx.Graph(name=self.name)
+        graph.add_nodes_from(range(self.size))
+        graph.add_edges_from(map(tuple, self.ends.tolist()))
+        return nx.freeze(graph)
+
+    @cached_property
+    def rho(self) -> float:
+        """The *squared* norm of W - 11'/K: the disagreement that one round leaves, 0 is best."""
+        return rho(self.sparse)
+
+    def neighbours(self, k: int) -> list[int]:
+        """The agents that k is linked to, in order."""
+        if not 0 <= k < self.size:
+            raise NetworkError(f"There is no agent {k}: they go from 0 to {self.size - 1}.")
+        heard = self.sparse.indices[self.sparse.indptr[k] : self.sparse.indptr[k + 1]]
+        return heard[heard != k].tolist()
+
+    def fingerprint(self) -> str:
+        """The sha256 of W, and of each level's: equal for equal matrices on every machine."""
+        # Index widths and byte orders vary from machine to machine; these do not.
+        parts = (self.sparse.indptr, "<i8"), (self.sparse.indices, "<i8"), (self.sparse.data, "<f8")
+        own = hashlib.sha256(b"".join(a.astype(t).tobytes() for a, t in parts)).hexdigest()
+        levels = [f"{name} {self.levels[name].fingerprint()}" for name in sorted(self.levels)]
+        return ", ".join([own, *levels])
+
+    def __repr__(self) -> str:
+        # Printing must not start a long computation: a large network's rho shows once it is known.
+        known = self.size <= SMALL or "rho" in self.__dict__
+        rho = f", rho={shown(self.rho)}" if known else ""
+        links = int(self.degrees.sum()) // 2
+        levels = "".join(f", {name}: {network!r}" for name, network in self.levels.items())
+        return (
+            f"Network({self.name!r}: {self.size:,} agents, {links:,} links, "
+            f"weights={self.weights!r}{rho}{levels})"
+        )
+
+
+def _in_order(graph: nx.Graph[Any]) -> list[Any]:
+    """Nodes as agents: by number where they are 0 .. K - 1, else in the order they were added.
+
+    nx.Graph([(0, 2), (1, 2)]) lists its nodes as 0, 2, 1, and nobody means that.
+    """
+    numbered = set(graph.nodes) == set(range(len(graph)))
+    return sorted(graph.nodes) if numbered else list(graph.nodes)

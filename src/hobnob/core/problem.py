@@ -1,0 +1,368 @@
+"""Problem: the two losses, where to start, and what every agent holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from copy import copy
+from functools import cached_property
+from hashlib import sha256
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hobnob.core.data import Loss, Place, Records, Simulator, Source, Unread, in_precision
+from hobnob.ground.errors import ProblemError
+from hobnob.ground.pytrees import VectorLayout, map_numbers, numbers, path_name
+
+
+class Problem:
+    """minimise over x: mean_k f_k(x, y*(x)), where y*(x) minimises mean_k g_k(x, y).
+
+    Args:
+        outer: `f(x, y, batch) -> scalar`, the mean outer loss of a batch.
+        inner: `g(x, y, batch) -> scalar`, the mean inner loss, strongly convex in y.
+        x0, y0: pytrees of arrays, where every agent starts; models of Flax and Equinox are such.
+            Their dtype is the precision that everything is computed in: float64 arrays run in
+            float64 without any global flag.
+        outer_data, inner_data: one pytree of arrays per agent, leading axis = records; shards may
+            differ in length. Or a `Records` with a batch size of its own, or a `Simulator`; or a
+            function of the agent's number that reads its shard, and is only called where the
+            agent lives.
+        batch_size: records in a batch; None takes the agent's whole shard, so nothing is random.
+        agents: how many there are, where no list says so.
+        x_bounds: `(lower, upper)`, each None, a number or shaped like x0: x is kept inside.
+        solution: the minimiser x*, where it is known, so that runs can be measured against it.
+        name: what reports call it.
+        labels: names for the entries of x, for pictures.
+        readout: what pictures show of x, one number a label: `np.exp` where x is a logarithm.
+        objective_name: what reports call F, such as "validation loss".
+
+    A problem turns pytrees into flat vectors at its edge: everything that algorithms see of x and
+    y is one-dimensional.
+    """
+
+    #: Whether g is 1/2 |y - h(x)|^2, so that methods for compositional problems apply.
+    compositional: bool = False
+
+    def __init__(
+        self,
+        outer: Loss,
+        inner: Loss,
+        x0: Any,
+        y0: Any,
+        outer_data: Any,
+        inner_data: Any,
+        batch_size: int | None = 1,
+        *,
+        agents: int | None = None,
+        x_bounds: tuple[Any, Any] | None = None,
+        solution: Any = None,
+        name: str = "problem",
+        labels: list[str] | None = None,
+        readout: Callable[[Any], Any] | None = None,
+        objective_name: str = "F",
+    ):
+        self.outer, self.inner = outer, inner
+        self.name, self.labels = name, labels
+        self.readout, self.objective_name = readout, objective_name
+        x0, y0 = as_tree(x0), as_tree(y0)
+        self.dtype = np.result_type(_precision(x0, "x0"), _precision(y0, "y0"))
+        self.x0, self.y0 = _start(x0, "x0", self.dtype), _start(y0, "y0", self.dtype)
+        self.x_layout, self.y_layout = VectorLayout(self.x0), VectorLayout(self.y0)
+        self.x_bounds = self._checked_bounds(x_bounds)
+        self.solution = solution
+
+        given = outer_data, inner_data
+        self.outer_data: Any = self._source(outer_data, batch_size, "outer_data", agents, given)
+        self.inner_data: Any = self._source(inner_data, batch_size, "inner_data", agents, given)
+        if self.outer_data.size != self.inner_data.size:
+            raise ProblemError(
+                f"outer_data has {self.outer_data.size} shards and inner_data has "
+                f"{self.inner_data.size}. Every agent needs one of each."
+            )
+        if not self.unread:
+            self._check_losses()
+
+    @property
+    def size(self) -> int:
+        """How many agents hold data."""
+        return self.inner_data.size
+
+    @property
+    def unread(self) -> bool:
+        """Whether shards are given as a function, and not read yet."""
+        return any(isinstance(s, Unread) for s in (self.outer_data, self.inner_data))
+
+    def hosting(self, agents: Sequence[int]) -> Problem:
+        """The same problem with the data of some agents alone, read now if it is not yet."""
+        other = copy(self)
+        for name in ("fingerprint", "_whole"):
+            other.__dict__.pop(name, None)
+        for name in ("outer_data", "inner_data"):
+            hosted = getattr(self, name).hosted(agents)
+            setattr(other, name, in_precision(hosted, self.dtype) if self.unread else hosted)
+        if self.unread:
+            other._check_losses()
+        return other
+
+    def loaded(self) -> Problem:
+        """The same problem with the data of all agents in this process."""
+        return self._whole if self.unread else self
+
+    @cached_property
+    def _whole(self) -> Problem:
+        return self.hosting(range(self.size))
+
+    @property
+    def dim_x(self) -> int:
+        return self.x_layout.size
+
+    @property
+    def dim_y(self) -> int:
+        return self.y_layout.size
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """Within it JAX computes in this problem's precision, whatever the global flags say."""
+        return jax.enable_x64(True) if self.dtype == np.float64 else nullcontext()
+
+    def place(self) -> tuple[Place, Place]:
+        """The data of the whole network as JAX arrays, outer and inner."""
+        return self.outer_data.place(), self.inner_data.place()
+
+    def outer_loss(self, x: jax.Array, y: jax.Array, place: Place, handle: Any) -> jax.Array:
+        """One agent's f on a batch that it drew, for flat x and y."""
+        return self.outer_data.evaluate(self.outer, *self._unravel(x, y), place, handle)
+
+    def inner_loss(self, x: jax.Array, y: jax.Array, place: Place, handle: Any) -> jax.Array:
+        """One agent's g on a batch that it drew, for flat x and y."""
+        return self.inner_data.evaluate(self.inner, *self._unravel(x, y), place, handle)
+
+    def pooled_outer(self, x: jax.Array, y: jax.Array, place: Place) -> jax.Array:
+        """mean_k f_k(x, y) over all data."""
+        return self.outer_data.pooled(self.outer, *self._unravel(x, y), place)
+
+    def pooled_inner(self, x: jax.Array, y: jax.Array, place: Place) -> jax.Array:
+        """mean_k g_k(x, y) over all data."""
+        return self.inner_data.pooled(self.inner, *self._unravel(x, y), place)
+
+    @property
+    def has_pooled_losses(self) -> bool:
+        """Whether the losses over all data can be computed: simulators may not know theirs."""
+        sources = (self.outer_data, self.inner_data)
+        return all(getattr(s, "expected", s) is not None for s in sources)
+
+    def project(self, x: Any) -> Any:
+        """The nearest point of the box, for a flat x."""
+        return x if self.x_bounds is None else jnp.clip(x, *self.x_bounds)
+
+    def in_precision(self, dtype: Any) -> Problem:
+        """The same problem in another precision."""
+        other = copy(self)
+        other.__dict__.pop("fingerprint", None)
+        other.dtype = np.dtype(dtype)
+        other.x0, other.y0 = (
+            map_numbers(lambda a: a.astype(dtype), start) for start in (self.x0, self.y0)
+        )
+        if self.x_bounds is not None:
+            lower, upper = self.x_bounds
+            other.x_bounds = lower.astype(dtype), upper.astype(dtype)
+        other.outer_data = in_precision(self.outer_data, dtype)
+        other.inner_data = in_precision(self.inner_data, dtype)
+        return other
+
+    @cached_property
+    def fingerprint(self) -> dict[str, str]:
+        """What makes this problem this one, by part, so that a mismatch can be named."""
+        start = sha256()
+        for flat in (self.x_layout.ravel(self.x0), self.y_layout.ravel(self.y0)):
+            start.update(flat.dtype.str.encode() + flat.tobytes())
+        bounds = self.x_bounds or ()
+        return {
+            "outer loss": self._loss_fingerprint(self.outer, self.outer_data),
+            "inner loss": self._loss_fingerprint(self.inner, self.inner_data),
+            "outer data": self.outer_data.fingerprint(),
+            "inner data": self.inner_data.fingerprint(),
+            "starting point": start.hexdigest(),
+            "bounds of x": sha256(b"".join(b.tobytes() for b in bounds)).hexdigest(),
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"Problem({self.name!r}: {self.size} agents, d_x = {self.dim_x}, d_y = {self.dim_y}, "
+            f"{self.dtype})"
+        )
+
+    def _unravel(self, x: jax.Array, y: jax.Array) -> tuple[Any, Any]:
+        return self.x_layout.unravel(x), self.y_layout.unravel(y)
+
+    def _source(
+        self, data: Any, batch_size: int | None, label: str, agents: int | None, given: Any
+    ) -> Source | Unread:
+        if callable(data):
+            return Unread(data, self._number_of_agents(agents, given), batch_size, label)
+        if not isinstance(data, Records | Simulator):
+            data = Records(data, batch_size, label)
+        return in_precision(data, self.dtype)
+
+    def _number_of_agents(self, agents: int | None, given: Any) -> int:
+        if agents is None:
+            lists = [data for data in given if not callable(data)]
+            agents = getattr(lists[0], "size", None) or len(lists[0]) if lists else None
+        if not isinstance(agents, int | np.integer) or agents < 1:
+            raise ProblemError(
+                f"agents = {agents!r}: where shards are given as a function, say how many agents "
+                f"there are: Problem(..., agents=8)."
+            )
+        return int(agents)
+
+    def _check_losses(self) -> None:
+        with self.precision():
+            self._check_loss(self.outer, self.outer_data, "outer")
+            self._check_loss(self.inner, self.inner_data, "inner")
+
+    def _checked_bounds(self, bounds: Any) -> tuple[np.ndarray, np.ndarray] | None:
+        if bounds is None:
+            return None
+        if not isinstance(bounds, tuple | list) or len(bounds) != 2:
+            raise ProblemError(f"x_bounds must be a pair (lower, upper), not {bounds!r}.")
+        lower, upper = self._bound(bounds[0], -np.inf), self._bound(bounds[1], np.inf)
+        if (lower > upper).any():
+            i = int(np.argmax(lower > upper))
+            raise ProblemError(
+                f"x_bounds: the lower bound of entry {i} is {lower[i]}, above its upper bound "
+                f"{upper[i]}, so no x is allowed. The order is (lower, upper)."
+            )
+        start = self.x_layout.ravel(self.x0)
+        outside = (start < lower) | (start > upper)
+        if outside.any():
+            i = int(np.argmax(outside))
+            raise ProblemError(
+                f"x0 lies outside x_bounds: entry {i} is {start[i]}, the bounds are "
+                f"[{lower[i]}, {upper[i]}]. Start inside."
+            )
+        return lower, upper
+
+    def _bound(self, bound: Any, default: float) -> np.ndarray:
+        """One side of the box, flat: from None, a number, a pytree like x0 or a flat vector."""
+        bound = default if bound is None else bound
+        try:
+            if jax.tree.structure(bound) == self.x_layout.structure:
+                flat = np.asarray(self.x_layout.ravel(bound), self.dtype)
+            else:
+                flat = np.asarray(bound, self.dtype).reshape(-1)
+            whole = np.broadcast_to(flat, self.dim_x)
+        except (TypeError, ValueError):
+            whole = np.full(1, np.nan)
+        if np.isnan(whole).any():
+            raise ProblemError(
+                f"x_bounds: each bound must be None, a number, or numbers shaped like x0, which "
+                f"has {self.dim_x}. One of them is {bound!r}."
+            )
+        return whole.copy()
+
+    def _check_loss(self, loss: Loss, source: Source, title: str) -> None:
+        trace, example = source.traceables(loss)[0]
+        flat = self._of_flat(trace)
+        start = self.x_layout.ravel(self.x0), self.y_layout.ravel(self.y0)
+        try:
+            shape = jax.eval_shape(flat, *start, example)
+        except Exception as error:
+            raise ProblemError(
+                f"{title}(x, y, batch) failed on a batch: {type(error).__name__}: {error}"
+            ) from error
+        if getattr(shape, "shape", None) != () or not jnp.issubdtype(shape.dtype, jnp.floating):
+            found = jax.tree.map(lambda s: f"{s.dtype}{list(s.shape)}", shape)
+            raise ProblemError(
+                f"{title}(x, y, batch) must return one real number, the mean loss of the batch. It "
+                f"returned {found}. A sum over records belongs inside jnp.mean."
+            )
+        if not _depends_on_y(flat, *start, example):
+            follows = {
+                "inner": "any y would minimise it, so y*(x) is not defined",
+                "outer": "nothing that the inner problem finds would matter",
+            }[title]
+            raise ProblemError(f"{title}(x, y, batch) does not depend on y: {follows}.")
+        if isinstance(source, Records) and source.ragged:
+            self._check_mean(loss, source, title)
+
+    def _check_mean(self, loss: Loss, source: Records, title: str) -> None:
+        """Where shards differ in length, whole shards are computed record by record."""
+        first = int(source.starts[source.lengths.argmax()])
+        rows = np.array([first, first + 1])
+        both, one, two = (
+            float(
+                loss(
+                    self.x0, self.y0, jax.tree.map(lambda a, r=r: jnp.asarray(a[r]), source.arrays)
+                )
+            )
+            for r in (rows, rows[:1], rows[1:])
+        )
+        mean = (one + two) / 2
+        if abs(both - mean) > 1e-3 * max(abs(both), abs(mean)) + 1e-6:
+            raise ProblemError(
+                f"{title}(x, y, batch) is not a mean over the records of its batch: two records "
+                f"give {both:.6g}, each alone {one:.6g} and {two:.6g}. A small batch would then "
+                f"not stand for the whole shard. Use jnp.mean over the records."
+            )
+
+    def _of_flat(self, loss: Loss) -> Loss:
+        """The same loss, of flat x and flat y."""
+        return lambda x, y, batch: loss(*self._unravel(x, y), batch)
+
+    def _loss_fingerprint(self, loss: Loss, source: Source) -> str:
+        """A digest of the computations themselves, and of the constants that they close over."""
+        flat = self.x_layout.ravel(self.x0), self.y_layout.ravel(self.y0)
+        digest = sha256()
+        with self.precision():
+            for trace, example in source.traceables(loss):
+                lowered = jax.jit(self._of_flat(trace)).lower(*flat, example)
+                digest.update(lowered.as_text().encode())
+        return digest.hexdigest()
+
+
+def as_tree(value: Any) -> Any:
+    """A list of plain numbers is meant as a vector; as a pytree it would be so many scalars."""
+    plain = isinstance(value, list | tuple) and all(isinstance(v, int | float) for v in value)
+    return np.asarray(value, float) if plain and value else value
+
+
+def _precision(tree: Any, name: str) -> np.dtype:
+    leaves = [np.asarray(leaf) for leaf in numbers(tree)]
+    if sum(leaf.size for leaf in leaves) == 0:
+        raise ProblemError(f"{name} holds no numbers: there is nothing to optimise.")
+    floating = [leaf.dtype for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    for dtype in floating:
+        if dtype not in (np.float32, np.float64):
+            raise ProblemError(f"{name} is {dtype}: runs are in float32 or float64. Convert it.")
+    return np.result_type(*floating) if floating else np.dtype(np.float64)
+
+
+def _start(tree: Any, name: str, dtype: np.dtype) -> Any:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if callable(leaf):
+            continue
+        array = np.asarray(leaf)
+        where = f"{name}, {path_name(path)}"
+        if array.dtype.kind in "OSUc":
+            raise ProblemError(f"{where}: dtype {array.dtype}, yet a start must be real numbers.")
+        bad = np.argwhere(~np.isfinite(array))
+        if len(bad):
+            index = tuple(int(i) for i in bad[0])
+            raise ProblemError(
+                f"{where}: {array[index]}{f' at {list(index)}' if index else ''}. Every agent "
+                f"starts there, so it must be finite."
+            )
+    return map_numbers(lambda leaf: np.array(leaf, dtype), tree)
+
+
+def _depends_on_y(loss: Loss, x: np.ndarray, y: np.ndarray, batch: Any) -> bool:
+    """True if the loss uses y at all, whatever its numbers are."""
+    over_several_y = jax.vmap(loss, in_axes=(None, 0, None), out_axes=None)
+    try:
+        jax.eval_shape(over_several_y, x, y[None], batch)
+    except Exception:  # one result for several y is refused where it would differ
+        return True
+    return False

@@ -1,1 +1,0 @@
-"""Measuring a run and keeping what was measured: metrics, recorder, checkpoints."""

@@ -1,0 +1,144 @@
+"""Messages between agents of different ranks.
+
+Rows of agents that live elsewhere come through MPI, called from within the compiled loop.
+Neighbours are added up in the order of their numbers, so the numbers are the simulation's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+
+from hobnob.core.setup import Setup, Tree
+from hobnob.fast import HostCall
+from hobnob.ground import keys
+from hobnob.runtimes.mpi.halo import TOKEN, Halo
+from hobnob.runtimes.mpi.wire import Wire
+from hobnob.runtimes.simulate.rows import Tables, stacked
+
+
+class Across:
+    """The carrier of an MPI run, on one rank."""
+
+    def __init__(self, setup: Setup, wire: Wire, parts: list[np.ndarray], call: HostCall):
+        network, links = setup.network, setup.links
+        halos = {
+            level: Halo(W, parts, wire, links, setup.problem.dtype, call)
+            for level, W in {"": network, **network.levels}.items()
+        }
+        self.links = links
+        self.tables = Tables(
+            {level: halo.tables for level, halo in halos.items()}, halos[""].failing
+        )
+        self.across = {level: _made_across(halo) for level, halo in halos.items()}
+        self.mean = _made_mean(wire, network.size, call)
+
+    def exchange(
+        self, me: jax.Array, tables: Tables, link_key: jax.Array, step: jax.Array
+    ) -> RankExchange:
+        return RankExchange(self, me, tables, link_key, step)
+
+
+class RankExchange:
+    """What one agent speaks through. A token orders exchanges: each needs the one before."""
+
+    def __init__(
+        self, carrier: Across, me: jax.Array, tables: Tables, link_key: jax.Array, step: jax.Array
+    ):
+        self._carrier, self._me, self._tables = carrier, me, tables
+        self._link_key, self._step = link_key, step
+        self._token = jnp.zeros((), jnp.int32)
+
+    def mix(self, tree: Tree, path: tuple[Any, ...], level: str | None) -> Tree:
+        links, down = self._carrier.links, None
+        on = level if level in self._tables.weights else ""
+        if links is not None:
+            down = links.down(keys.of_round(self._link_key, self._step, path), self._step)
+        across, weights = self._carrier.across[on], self._tables.weights[on]
+        tree, self._token = across(self._me, weights, self._tables.failing, down, self._token, tree)
+        return tree
+
+    def to_server(self, tree: Tree) -> Tree:
+        tree, self._token = self._carrier.mean(self._me, self._token, tree)
+        return tree
+
+    def from_server(self, tree: Tree) -> Tree:
+        return tree
+
+    def loop(self, count: Any, body: Callable[[Any, Any, Tree], Tree], start: Tree) -> Tree:
+        def turn(i: Any, carry: Any) -> Any:
+            value, token = carry
+            inside = copy(self)
+            inside._token = token
+            return body(inside, i, value), inside._token
+
+        end, self._token = jax.lax.fori_loop(0, count, turn, (start, self._token))
+        return end
+
+
+def _made_across(halo: Halo) -> Any:
+    """`across(me, tables, failing, down, token, tree)` for one agent; a batch of them is mixed."""
+
+    @custom_vmap
+    def across(me: Any, tables: Any, failing: Any, down: Any, token: Any, tree: Any) -> Any:
+        return tree, token
+
+    @across.def_vmap
+    def _(size: int, batched: Any, me: Any, *given: Any) -> Any:
+        me_batched, *_, token_batched, tree_batched = batched
+        tables, failing, down, token, tree = given
+        if not me_batched:
+            return across(me, *given), (tree_batched, token_batched)
+        tree, flags = _stacked(size, tree, tree_batched)
+        token = token[0] if token_batched else token
+        return halo.mix(tables, failing, down, token, tree), (flags, False)
+
+    return across
+
+
+def _made_mean(wire: Wire, agents: int, call: HostCall) -> Any:
+    """`mean(me, token, tree)`: the mean over all agents of all ranks."""
+
+    @custom_vmap
+    def total(flat: jax.Array, token: jax.Array) -> Any:
+        summing = wire.reduction(flat.size, flat.dtype)
+        shapes = jax.ShapeDtypeStruct(flat.shape, flat.dtype), TOKEN
+        return tuple(call(summing, shapes, token, flat))
+
+    @total.def_vmap
+    def _(size: int, batched: Any, flat: jax.Array, token: jax.Array) -> Any:
+        flat = flat if batched[0] else jnp.broadcast_to(flat, (size, *flat.shape))
+        return total(flat, token[0] if batched[1] else token), (True, False)
+
+    @custom_vmap
+    def mean(me: Any, token: Any, tree: Any) -> Any:
+        return tree, token
+
+    @mean.def_vmap
+    def _(size: int, batched: Any, me: Any, token: Any, tree: Any) -> Any:
+        me_batched, token_batched, tree_batched = batched
+        if not me_batched:
+            return mean(me, token, tree), (tree_batched, token_batched)
+        tree, flags = _stacked(size, tree, tree_batched)
+        token = token[0] if token_batched else token
+        leaves, structure = jax.tree.flatten(tree)
+        sums = [leaf.sum(axis=0) for leaf in leaves]
+        flat, token = total(jnp.concatenate([s.reshape(-1) for s in sums]), token)
+        stops = np.cumsum([s.size for s in sums])
+        means = [
+            jnp.broadcast_to(flat[stop - s.size : stop].reshape(s.shape) / agents, leaf.shape)
+            for leaf, s, stop in zip(leaves, sums, stops, strict=True)
+        ]
+        return (jax.tree.unflatten(structure, means), token), (flags, False)
+
+    return mean
+
+
+def _stacked(size: int, tree: Tree, batched: Tree) -> tuple[Tree, Tree]:
+    return stacked(size, tree, batched), jax.tree.map(lambda _: True, tree)

@@ -1,0 +1,241 @@
+"""Halo: what the agents of one rank hear from agents elsewhere, and how it gets there.
+
+A round is one neighbourhood collective: one packed message to each neighbouring rank, with the row
+of every agent that somebody there is linked to. A row is a whole message of an agent: all arrays
+that `mix` was given, and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+from scipy.sparse import csr_array
+
+from hobnob.core.links import Links
+from hobnob.core.network import Network
+from hobnob.fast import HostCall
+from hobnob.runtimes.mpi.wire import Round, Wire, together
+from hobnob.runtimes.simulate.mixing import failing_tables, mixed, mixing_tables, without
+
+_MOST_UNROLLED = 64  # terms of all sums here: beyond, rows are gathered from one stack
+TOKEN = jax.ShapeDtypeStruct((), np.int32)
+
+
+class Halo:
+    """One network seen from one rank.
+
+    here, heard   the agents of this rank, and those elsewhere that they are linked to
+    outgoing      (agent, rank) for every row that goes out, neighbour by neighbour
+    tables        W for the agents here, over the agents here and then those heard
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        parts: list[np.ndarray],
+        wire: Wire,
+        links: Links | None,
+        dtype: Any,
+        call: HostCall,
+    ):
+        self._wire, self._links, self._call = wire, links, call
+        rank, here, home = wire.rank, parts[wire.rank], _homes(parts)
+        pairs = _crossing(network, home)
+        self._alike = _alike(pairs, home, parts)
+        outgoing = pairs[home[pairs[:, 0]] == rank]
+        incoming = pairs[pairs[:, 1] == rank]
+        self.outgoing = outgoing[np.lexsort((outgoing[:, 0], outgoing[:, 1]))]
+        incoming = incoming[np.lexsort((incoming[:, 0], home[incoming[:, 0]]))]
+        self.here, self.heard = here, incoming[:, 0]
+        self._rows = np.searchsorted(here, self.outgoing[:, 0])
+        self._neighbours = np.unique(self.outgoing[:, 1])
+        self._graph = wire.graph(self._neighbours)
+        self._from = home[self.heard]
+        numbers = np.concatenate([here, self.heard])
+        W = _rows_of(network.sparse, here, numbers)
+        self.tables = mixing_tables(W, dtype)
+        self._columns: np.ndarray | None = None
+        table = self.tables.get("table")
+        if table is not None and "long" not in self.tables and table.size <= _MOST_UNROLLED:
+            self._columns = np.asarray(table)
+        self.failing: dict[str, Any] = {}
+        self._out_links = self._in_links = np.zeros((0, 0), bool)
+        if links is not None:
+            self.failing = failing_tables(self.tables, W, links.ends, numbers)
+            self._out_links = _links_of(self.outgoing, home, links.ends)
+            self._in_links = _links_of(incoming, home, links.ends)
+        self._rounds: dict[Any, Round] = {}
+        self._exchange = self._made_exchange()
+
+    def mix(self, tables: Any, failing: Any, down: Any, token: Any, tree: Any) -> tuple[Any, Any]:
+        """The sums over neighbours of all agents here, and the token that the next round takes."""
+        if down is not None:
+            tables = without(tables, failing, down)
+        else:
+            down = jnp.zeros(0, bool)
+        leaves, structure = jax.tree.flatten(tree)
+        block, unpack = _packed(leaves)
+        received, token = self._exchange(block, down, token)
+        sums = [
+            self._sum(tables, near, far) for near, far in zip(leaves, unpack(received), strict=True)
+        ]
+        return jax.tree.unflatten(structure, sums), token
+
+    def _sum(self, tables: Any, near: jax.Array, far: jax.Array) -> jax.Array:
+        count, columns = len(self.here), self._columns
+        if columns is None:
+            return mixed(tables, jnp.concatenate([near, far]))[:count]
+        # Few terms: each is read where it lies.
+        weights = tables["weights"]
+
+        def term(i: int, k: int) -> jax.Array:
+            j = columns[i, k]
+            return weights[i, k] * (near[j] if j < count else far[j - count])
+
+        sums = []
+        for k in range(count):
+            total = term(0, k)
+            for i in range(1, len(columns)):
+                total = total + term(i, k)
+            sums.append(total)
+        return jnp.stack(sums)
+
+    def _made_exchange(self) -> Any:
+        """`exchange(block, down, token)`: the rows heard, for a block with a row an agent here.
+
+        Several seeds are one more axis in front, and travel together.
+        """
+
+        @custom_vmap
+        def exchange(block: jax.Array, down: jax.Array, token: jax.Array) -> Any:
+            received, token = self._of_seeds(block[None], down[None], token)
+            return received[0], token
+
+        @exchange.def_vmap
+        def _(size: int, batched: Any, block: Any, down: Any, token: Any) -> Any:
+            block, down = (
+                leaf if stacked else jnp.broadcast_to(leaf, (size, *leaf.shape))
+                for leaf, stacked in ((block, batched[0]), (down, batched[1]))
+            )
+            token = token[0] if batched[2] else token
+            return self._of_seeds(block, down, token), (True, False)
+
+        return exchange
+
+    def _of_seeds(self, block: jax.Array, down: jax.Array, token: jax.Array) -> Any:
+        seeds, _, width = block.shape
+        if not len(self.heard):
+            return jnp.zeros((seeds, 0, width), block.dtype), token
+        key = seeds, width, block.dtype
+        if key not in self._rounds:
+            self._rounds[key] = self._round(seeds, width * block.dtype.itemsize)
+        rows = jnp.moveaxis(block, 0, 1)
+        if self._rounds[key].gathered:
+            rows = rows[self._rows]
+        received = jax.ShapeDtypeStruct((len(self.heard), seeds, width), block.dtype)
+        asked = (rows,) if self._links is None else (rows, down)
+        rows, token = self._call(self._rounds[key], (received, TOKEN), token, *asked)
+        return jnp.moveaxis(rows, 1, 0), token
+
+    def _round(self, seeds: int, row_bytes: int) -> Round:
+        return Round(
+            self._wire,
+            self._graph,
+            self._neighbours,
+            self._rows,
+            self.outgoing[:, 1],
+            self._from,
+            seeds,
+            row_bytes,
+            self._alike,
+            (self._out_links, self._in_links) if self._links is not None else None,
+        )
+
+
+def _homes(parts: list[np.ndarray]) -> np.ndarray:
+    home = np.empty(sum(len(part) for part in parts), np.int64)
+    for rank, part in enumerate(parts):
+        home[part] = rank
+    return home
+
+
+def _crossing(network: Network, home: np.ndarray) -> np.ndarray:
+    """(agent, rank): somebody on that rank, which is not the agent's own, is linked to it."""
+    rows = np.repeat(np.arange(network.size), np.diff(network.sparse.indptr))
+    heard_on = home[network.sparse.indices]
+    cross = home[rows] != heard_on
+    return np.unique(np.stack([rows[cross], heard_on[cross]], axis=1), axis=0)
+
+
+def _alike(pairs: np.ndarray, home: np.ndarray, parts: list[np.ndarray]) -> bool:
+    """Whether on every rank all neighbours get the same rows, and send equally many.
+
+    Then the simplest collective does. All ranks must take the same one, so all look at all.
+    """
+    for rank, here in enumerate(parts):
+        out, into = pairs[home[pairs[:, 0]] == rank], pairs[pairs[:, 1] == rank]
+        sent = {tuple(out[out[:, 1] == other, 0].tolist()) for other in np.unique(out[:, 1])}
+        heard = np.unique(home[into[:, 0]], return_counts=True)[1]
+        if len(sent) > 1 or len(set(heard.tolist())) > 1:
+            return False
+        rows = [np.searchsorted(here, list(agents)) for agents in sent]
+        if len(np.unique(out[:, 1])) > 1 and not all(together(row) for row in rows):
+            return False
+    return True
+
+
+def _rows_of(W: Any, here: np.ndarray, numbers: np.ndarray) -> csr_array:
+    """W's rows for the agents here, columns renumbered; a row's order is still the agents'."""
+    column = np.full(W.shape[0], -1, np.int64)
+    column[numbers] = np.arange(len(numbers))
+    kept = [np.arange(W.indptr[k], W.indptr[k + 1]) for k in here]
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in kept])])
+    entries = np.concatenate(kept)
+    shape = len(here), len(numbers)
+    return csr_array((W.data[entries], column[W.indices[entries]], indptr), shape=shape)
+
+
+def _links_of(pairs: np.ndarray, home: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """[pairs, links]: which links the row of an agent serves on a rank."""
+    return np.stack(
+        [
+            ((ends[:, 0] == agent) & (home[ends[:, 1]] == rank))
+            | ((ends[:, 1] == agent) & (home[ends[:, 0]] == rank))
+            for agent, rank in pairs
+        ]
+        or [np.zeros(len(ends), bool)]
+    )[: len(pairs)]
+
+
+def _packed(leaves: list[jax.Array]) -> tuple[jax.Array, Any]:
+    """All leaves as one row an agent, and the way back. Leaves of several types go as bytes."""
+    one_type = len({leaf.dtype for leaf in leaves}) == 1
+
+    def flat(leaf: jax.Array) -> jax.Array:
+        raw = leaf if one_type else jax.lax.bitcast_convert_type(leaf, jnp.uint8)
+        return raw.reshape(leaf.shape[0], -1)
+
+    parts = [flat(leaf) for leaf in leaves]
+    stops = np.cumsum([part.shape[1] for part in parts])
+
+    def unpack(block: jax.Array) -> list[jax.Array]:
+        found = []
+        for leaf, part, stop in zip(leaves, parts, stops, strict=True):
+            columns = block[:, stop - part.shape[1] : stop]
+            shape = block.shape[0], *leaf.shape[1:]
+            if not one_type and leaf.dtype.itemsize > 1:
+                columns = columns.reshape(*shape, leaf.dtype.itemsize)
+            elif not one_type:
+                columns = columns.reshape(shape)
+            found.append(
+                columns.reshape(shape)
+                if one_type
+                else jax.lax.bitcast_convert_type(columns, leaf.dtype)
+            )
+        return found
+
+    return (parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=1)), unpack

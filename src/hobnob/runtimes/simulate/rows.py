@@ -1,0 +1,95 @@
+"""Messages where all agents are rows of one array.
+
+`mix` is a function of one agent. Under `vmap` over agents it becomes W times the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+
+from hobnob.core.links import Links
+from hobnob.core.setup import Setup, Tree
+from hobnob.ground import keys
+from hobnob.runtimes.simulate.mixing import failing_tables, mixed_tree, mixing_tables, without
+
+
+class Tables(NamedTuple):
+    """W by level, "" for the network itself, and what is needed to take failing links out."""
+
+    weights: dict[str, dict[str, jax.Array]]
+    failing: dict[str, jax.Array]
+
+
+class Rows:
+    """The carrier of a simulation."""
+
+    def __init__(self, setup: Setup):
+        network, links = setup.network, setup.links
+        weights = {
+            level: mixing_tables(W.sparse, setup.problem.dtype)
+            for level, W in {"": network, **network.levels}.items()
+        }
+        failing = failing_tables(weights[""], network.sparse, links.ends) if links else {}
+        self.tables = Tables(weights, failing)
+        self._links = links
+
+    def exchange(
+        self, me: jax.Array, tables: Tables, link_key: jax.Array, step: jax.Array
+    ) -> RowExchange:
+        return RowExchange(me, tables, self._links, link_key, step)
+
+
+class RowExchange(NamedTuple):
+    """What one agent, a row of the stack, speaks through."""
+
+    me: jax.Array
+    tables: Tables
+    links: Links | None
+    link_key: jax.Array
+    step: jax.Array
+
+    def mix(self, tree: Tree, path: tuple[Any, ...], level: str | None) -> Tree:
+        weights = self.tables.weights.get(level or "", self.tables.weights[""])
+        if self.links is not None:
+            down = self.links.down(keys.of_round(self.link_key, self.step, path), self.step)
+            weights = without(weights, self.tables.failing, down)
+        return _across(self.me, weights, tree)
+
+    def to_server(self, tree: Tree) -> Tree:
+        return _across(self.me, {"mean": jnp.zeros(())}, tree)
+
+    def from_server(self, tree: Tree) -> Tree:
+        return tree
+
+    def loop(self, count: Any, body: Callable[[Any, Any, Tree], Tree], start: Tree) -> Tree:
+        return jax.lax.fori_loop(0, count, lambda i, value: body(self, i, value), start)
+
+
+@custom_vmap
+def _across(me: jax.Array, weights: dict[str, jax.Array], tree: Tree) -> Tree:
+    """What one agent hears. Outside of a network, that is itself."""
+    return tree
+
+
+@_across.def_vmap
+def _across_all(size: int, batched: Any, me: jax.Array, weights: Any, tree: Tree) -> Any:
+    me_batched, _, tree_batched = batched
+    if not me_batched:
+        # Not the axis of agents, but one of the algorithm's own: exchange each of its entries.
+        return _across(me, weights, tree), tree_batched
+    stack = stacked(size, tree, tree_batched)
+    return mixed_tree(weights, stack), jax.tree.map(lambda _: True, tree)
+
+
+def stacked(size: int, tree: Tree, batched: Tree) -> Tree:
+    """The tree with one row an agent; what all agents share is repeated."""
+    return jax.tree.map(
+        lambda leaf, is_stack: leaf if is_stack else jnp.broadcast_to(leaf, (size, *leaf.shape)),
+        tree,
+        batched,
+    )

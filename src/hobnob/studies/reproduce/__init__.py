@@ -1,0 +1,72 @@
+"""reproduce: one of the paper's studies, from its command to its page."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from dataclasses import asdict, fields
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, cast
+
+from hobnob.ground.errors import ConfigError
+from hobnob.studies import studydir
+from hobnob.studies.study import Options, Report, Study
+
+STUDIES = {"hyperopt": "figure_2", "policy": "figure_3", "claims": "claims"}  # name -> module
+
+
+def reproduce(
+    name: str,
+    options: Options,
+    folder: Path,
+    *,
+    workers: int | None = None,
+    progress: bool | None = None,
+    command: str = "",
+) -> Report | None:
+    """Measure what is missing in the folder and write the report; None where Ctrl-C came first."""
+    study = cast(Study, importlib.import_module(f"hobnob.studies.reproduce.{STUDIES[name]}"))
+    _check_options(options)
+    cells = study.plan(options)
+    studydir.claim(folder, _asked(name, options))
+    found = studydir.measure(cells, folder, workers=workers, progress=progress)
+    if found is None:
+        return None
+    report = study.report(options, found)
+    studydir.write(folder, report, command)
+    return report
+
+
+def options_of(arguments: Any) -> Options:
+    """What the command line says, as a study reads it."""
+    asked = {field.name: getattr(arguments, field.name) for field in fields(Options)}
+    return Options(**{**asked, "only": tuple(sorted(asked["only"]))})
+
+
+def flags(options: Options) -> str:
+    """The options as they are written on the command line."""
+    return studydir.flags(asdict(options))
+
+
+def folder_name(name: str, options: Options) -> str:
+    """Where a study goes that was not told: one folder for what was asked."""
+    return studydir.slug(f"reproduce {name}{flags(options)}")
+
+
+def _check_options(options: Options) -> None:
+    for name in ("sims", "steps"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"--{name} {value} must be at least 1.")
+    named = options.data is None or not re.search(r"[/.]", options.data)
+    if not named and not Path(str(options.data)).is_file():
+        raise ConfigError(f"--data {options.data}: there is no such file.")
+
+
+def _asked(name: str, options: Options) -> dict[str, Any]:
+    """The options, and the data themselves in place of their name."""
+    asked: dict[str, Any] = {"study": name, **asdict(options), "only": list(options.only)}
+    if options.data and Path(options.data).is_file():
+        asked["data"] = sha256(Path(options.data).read_bytes()).hexdigest()
+    return asked

@@ -1,0 +1,53 @@
+"""What a study is asked for, and what it answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from hobnob.report.page import Choice, Section
+from hobnob.report.picture import Picture
+from hobnob.studies.cell import Cell, Found
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says; None leaves the choice to the study."""
+
+    data: str | None = None
+    sims: int | None = None
+    steps: int | None = None
+    quick: bool = False
+    only: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """A study's findings: what its page shows, and `rows`, a long table of all numbers."""
+
+    title: str
+    lead: str
+    verdict: str
+    table: Sequence[Mapping[str, object]]
+    sections: Sequence[Section]
+    rows: Sequence[Mapping[str, object]]
+    settings: Mapping[str, object] = field(default_factory=dict)
+    tone: Literal["good", "bad", "plain"] = "plain"
+
+    def pictures(self) -> list[Picture]:
+        """All of them, those that a page shows one at a time as well."""
+        return [
+            picture
+            for section in self.sections
+            for item in section.pictures
+            for picture in (item.pictures.values() if isinstance(item, Choice) else [item])
+        ]
+
+
+class Study(Protocol):
+    """A module with these two functions."""
+
+    def plan(self, options: Options) -> list[Cell]: ...
+
+    def report(self, options: Options, found: Mapping[str, Found]) -> Report: ...

@@ -1,0 +1,22 @@
+"""A run of all agents in this process, to look at from the inside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hobnob as hb
+from hobnob.core.links import Links
+from hobnob.core.setup import Setup
+from hobnob.run.run import Run
+
+
+def simulated(
+    problem: hb.Problem,
+    network: hb.Network,
+    algorithm: hb.Algorithm,
+    seeds: Any = 0,
+    links: Links | None = None,
+) -> Run:
+    seeds = seeds if isinstance(seeds, int) else tuple(seeds)
+    setup = Setup(problem, network, algorithm, seeds, links)
+    return Run(setup, *hb.Simulate().join(setup))

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types unit bench bench-check clean
+.PHONY: demo test lint types unit docs bench bench-check clean
 
 demo: $(READY)
 	$(BIN)/hobnob demo
@@ -21,6 +21,10 @@ types: $(READY)
 unit: $(READY)
 	$(BIN)/pytest -n 2 --dist worksteal
 
+docs: $(READY)
+	$(BIN)/python -m sphinx -W --keep-going -q docs build/docs
+	@echo "Open build/docs/index.html"
+
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
@@ -33,4 +37,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) build runs

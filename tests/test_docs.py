@@ -1,9 +1,12 @@
-"""What the documentation says is run, parsed and looked up.
+"""What the documentation says is run, parsed and looked up, and the site is built.
 
 In README.md and docs/ every ```python block runs, in order, in one namespace a page and in an empty
 folder. A ```text block right after it is what it prints. A fence with a second word, such as
 ```python src/hobnob/algorithms/new.py, is a file: in CONTRIBUTING.md those make a new algorithm,
 which then has to pass the conformance suite.
+
+The reference is generated from docstrings by docs/conf.py. Names without an example in their
+docstring have one in docs/reference/examples.md, which runs like any other page.
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ import shlex
 import subprocess
 import sys
 from contextlib import redirect_stdout
-from importlib import import_module
+from html.parser import HTMLParser
+from importlib import import_module, util
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote, urldefrag
 
 import pytest
 
@@ -27,9 +32,22 @@ from hobnob.cli import main as cli
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-GUIDES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("examples/*.md"))]
+GUIDES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 PAGES = [*GUIDES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 PYTHON_GUIDES = [page for page in GUIDES if "```python\n" in page.read_text()]
+
+
+def _reference() -> Any:
+    """docs/_site/names.py, which knows the generated parts of the reference."""
+    spec = util.spec_from_file_location("docs_names", DOCS / "_site" / "names.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+REFERENCE = _reference()
 
 
 class Block(NamedTuple):
@@ -111,25 +129,43 @@ def test_configurations_can_be_built(tmp_path: Path) -> None:
     assert built
 
 
+def as_built(page: Path) -> str:
+    """A page's text, with what is generated into it."""
+    text = page.read_text()
+    if page.parent == DOCS / "reference":
+        text = REFERENCE.expand(page.stem, text)
+    return text
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_somewhere(page: Path) -> None:
-    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_code(as_built(page))):
         path, _, heading = target.partition("#")
         assert not path.startswith("http"), f"{target}: what is not in here cannot be checked"
         there = (page.parent / path).resolve() if path else page
         assert there.exists(), target
         if heading:
-            titles = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
+            titles = re.findall(r"^#+ (.*)$", without_code(as_built(there)), re.MULTILINE)
             anchors = {re.sub(r"[^\w\- ]", "", t.lower()).replace(" ", "-") for t in titles}
             assert heading in anchors, target
 
 
-def test_every_guide_is_in_the_index() -> None:
-    index = (DOCS / "README.md").read_text()
-    for page in GUIDES[1:]:
-        there = page.relative_to(DOCS)
-        assert page.name == "README.md" or f"]({there})" in index, there
+def test_every_page_is_in_the_index_of_its_part() -> None:
+    for part in ("tutorials", "how-to", "explanation"):
+        index = (DOCS / part / "index.md").read_text()
+        for page in (DOCS / part).glob("*.md"):
+            assert page.stem == "index" or f"]({page.name})" in index, name(page)
+
+
+def test_every_folder_of_the_source_is_in_the_design() -> None:
+    design = (DOCS / "explanation" / "design.md").read_text()
+    for folder in Path(hb.__file__).parent.iterdir():
+        if (folder / "__init__.py").exists():
+            assert f"`{folder.name}/`" in design, f"{folder.name}/ is not explained"
 
 
 @pytest.mark.parametrize("kind", ["algorithms", "problems", "networks", "metrics"])
@@ -142,24 +178,114 @@ def test_all_that_is_registered_is_documented(kind: str) -> None:
 
 
 def test_settings_and_columns_are_documented() -> None:
-    measuring = (ROOT / "docs" / "measuring.md").read_text()
+    guides = DOCS / "how-to"
+    measuring = (guides / "measuring.md").read_text()
     problem = hb.problems.get("quadratic")(agents=3)
     dsbo = hb.DSBO.suggest(hb.Scale(10.0, 1.0))
     for column in hb.solve(problem, hb.ring(3), dsbo, steps=1).history:
         assert f"`{column}`" in measuring or column.startswith("consensus_"), column
-    running = (ROOT / "docs" / "running.md").read_text()
+    running = (guides / "running.md").read_text()
     for option in config.OPTIONS:
         assert f"`{option}`" in running, option
-    step_sizes = (ROOT / "docs" / "step-sizes.md").read_text()
+    step_sizes = (guides / "step-sizes.md").read_text()
     for rule in config.RULES:
         assert f"`{rule}" in step_sizes, rule
 
 
-@pytest.mark.parametrize("algorithm", hb.algorithms.names())
-def test_docstring_examples(algorithm: str) -> None:
-    found = doctest.testmod(import_module(f"hobnob.algorithms.{algorithm}"))
+@pytest.mark.parametrize("public", hb.__all__)
+def test_every_public_name_has_an_example(public: str) -> None:
+    doc = getattr(hb, public).__doc__ or ""
+    shown = REFERENCE.examples().get(public, "")
+    assert ">>> " in doc or "```python" in shown, (
+        f"hb.{public} has no example: add one to its docstring, or to docs/reference/examples.md "
+        f"under '## {public}'"
+    )
+
+
+def _with_examples() -> list[str]:
+    homes = {f"hobnob.algorithms.{algorithm}" for algorithm in hb.algorithms.names()}
+    for public in hb.__all__:
+        value = getattr(hb, public)
+        if ">>> " in (value.__doc__ or ""):
+            homes.add(getattr(value, "__module__", None) or value.__name__)
+    return sorted(homes)
+
+
+@pytest.mark.parametrize("module", _with_examples())
+def test_docstring_examples(module: str) -> None:
+    found = doctest.testmod(import_module(module))
     assert found.attempted, "its docstring has no example"
     assert not found.failed
+
+
+class Html(HTMLParser):
+    """The anchors of a page, where its links lead, and what it makes a browser load."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: set[str] = set()
+        self.loads: set[str] = set()
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = {key: value for key, value in attrs if value}
+        self.anchors |= {known[key] for key in ("id", "name") if key in known}
+        if tag == "a" and "href" in known:
+            self.links.add(known["href"])
+        elif tag == "link" and "href" in known:
+            self.loads.add(known["href"])
+        self.loads |= {known[key] for key in ("src", "srcset", "poster", "data") if key in known}
+
+
+EXTERNAL = re.compile(r"(https?:)?//", re.IGNORECASE)
+
+
+def test_the_site(tmp_path: Path) -> None:
+    """It builds without a warning, hangs together, has every name, and loads nothing from afar."""
+    pytest.importorskip("sphinx")
+    site = tmp_path / "site"
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-E", "docs", str(site)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    pages = {page: Html(page) for page in site.rglob("*.html")}
+
+    reached, waiting = set(), [site / "index.html"]
+    while waiting:
+        page = waiting.pop()
+        if page in reached:
+            continue
+        reached.add(page)
+        for target in pages[page].links:
+            if EXTERNAL.match(target) or target.startswith("mailto:"):
+                continue
+            path, fragment = (unquote(part) for part in urldefrag(target))
+            there = (page.parent / path).resolve() if path else page
+            assert there.exists(), f"{page.relative_to(site)}: {target}"
+            if there in pages:
+                known = pages[there].anchors
+                assert not fragment or fragment in known, f"{page.relative_to(site)}: {target}"
+                waiting.append(there)
+    lost = {str(page.relative_to(site)) for page in pages if page not in reached}
+    assert lost <= {"search.html"}, "no link leads there from the index"  # a form leads to it
+
+    for page, found in pages.items():
+        far = {target for target in found.loads if EXTERNAL.match(target)}
+        assert not far, f"{page.relative_to(site)} loads {far}"
+    for style in site.rglob("*.css"):
+        far = re.findall(r"(?:url\(|@import)\s*['\"]?(?:https?:)?//", style.read_text())
+        assert not far, style
+
+    reference = "".join(page.read_text() for page in (site / "reference").glob("*.html"))
+    for public in hb.__all__:
+        value = getattr(hb, public)
+        module = isinstance(value, type(sys))
+        anchor = f"module-{value.__name__}" if module else f"hobnob.{public}"
+        assert f'id="{anchor}"' in reference, f"hb.{public} is not in the reference"
 
 
 _CONFORM = """

@@ -1,0 +1,145 @@
+"""Which page of the reference has which public name, and what it says there.
+
+A page says where its names go with `<!-- names -->`, and the index with `<!-- all names -->`. All
+names come from `hobnob.__all__`: a new one finds its page by the folder that it lives in.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import hobnob as hb
+
+REFERENCE = Path(__file__).parents[1] / "reference"
+
+# The first folder or file on the way to a name that is listed here decides.
+HOMES = {
+    "problems": ("problems", "problem", "compositional", "data"),
+    "networks": ("networks", "network", "links", "channels"),
+    "algorithms": ("algorithms",),
+    "schedules": ("schedules",),
+    "runs": ("run", "runtimes", "metrics", "record", "result", "solver"),
+    "analysis": ("analysis", "pooled", "choice", "studies", "experiments"),
+    "own-algorithms": ("agent", "algorithm", "fields", "testing"),
+    "errors": ("errors",),
+}
+PAGE_OF = {part: page for page, parts in HOMES.items() for part in parts}
+OTHERWISE = "runs"
+
+# What comes first on its page; the rest follows in the order of the alphabet.
+FIRST = ["Problem", "Network", "solve", "Result", "optimum", "Algorithm", "Agent", "HobnobError"]
+
+# Helpers of the library in modules that are public.
+INTERNAL = {"all_values", "bound", "metric", "available"}
+
+
+def page_of(name: str) -> str:
+    value = getattr(hb, name)
+    path = value.__name__ if isinstance(value, ModuleType) else value.__module__
+    return next((PAGE_OF[part] for part in path.split(".") if part in PAGE_OF), OTHERWISE)
+
+
+def on_page(page: str) -> list[str]:
+    found = [name for name in hb.__all__ if page_of(name) == page]
+    return sorted(found, key=lambda n: (FIRST.index(n) if n in FIRST else len(FIRST), n.lower()))
+
+
+def linked(code: str) -> str | None:
+    """A reference to a public name, for a piece of code that is one."""
+    name = code.removeprefix("hobnob.").removeprefix("hb.")
+    return f":py:obj:`{code} <hobnob.{name}>`" if name in hb.__all__ else None
+
+
+def expand(page: str, text: str) -> str:
+    if page == "index":
+        return text.replace("<!-- all names -->", _index())
+    made = _algorithms() if page == "algorithms" else "\n".join(map(_section, on_page(page)))
+    return text.replace("<!-- names -->", made)
+
+
+def _index() -> str:
+    rows = []
+    for page in HOMES:
+        title = re.search(r"^# (.*)$", (REFERENCE / f"{page}.md").read_text(), re.MULTILINE)
+        assert title is not None
+        links = ", ".join(f"[`{name}`]({page}.md#{name.lower()})" for name in on_page(page))
+        rows.append(f"| [{title[1]}]({page}.md) | {links} |")
+    return "\n".join(["| page | names |", "|---|---|", *rows])
+
+
+def _algorithms() -> str:
+    classes = [(name, getattr(hb, name)) for name in on_page("algorithms")]
+    groups: dict[str, list[str]] = {"For any network": [], "With a server": [], "For one agent": []}
+    modules = []
+    for name, value in classes:
+        if isinstance(value, ModuleType):
+            modules.append(name)
+        elif value.single_agent:
+            groups["For one agent"].append(name)
+        else:
+            groups["With a server" if value.server else "For any network"].append(name)
+    parts = [_section(name) for name in modules]
+    for title, members in groups.items():
+        parts += [f"## {title}\n", *(_section(name, "###") for name in members)]
+    return "\n".join(parts)
+
+
+def _section(name: str, level: str = "##") -> str:
+    value = getattr(hb, name)
+    if isinstance(value, ModuleType):
+        described = _module(value)
+    elif inspect.isclass(value):
+        described = _class(name, value)
+    else:
+        described = _rst(f".. autofunction:: hobnob.{name}")
+    return f"{level} {name}\n\n{described}\n{_example(name)}"
+
+
+def _class(name: str, value: type) -> str:
+    alone = issubclass(value, tuple | Exception) or "algorithms" in value.__module__.split(".")
+    members = [] if alone else ["   :members:"]
+    return _rst(f".. autoclass:: hobnob.{name}", *members)
+
+
+def _module(module: ModuleType) -> str:
+    """Its docstring, and what it offers: registered functions, or its own."""
+    registered = [module.get(n) for n in module.names()] if hasattr(module, "names") else []
+    own = getattr(module, "__all__", vars(module))
+    functions = registered or [vars(module)[n] for n in own if not n.startswith("_")]
+    listed = []
+    for value in functions:
+        elsewhere = value in _public() or not getattr(value, "__doc__", None)
+        here = getattr(value, "__module__", "").startswith(module.__name__)
+        if elsewhere or not here or value.__name__ in INTERNAL or value is module:
+            continue
+        kind = "class" if inspect.isclass(value) else "function"
+        listed += [f".. auto{kind}:: {value.__module__}.{value.__name__}", ""]
+    return _rst(f".. automodule:: {module.__name__}", "", *listed)
+
+
+@cache
+def _public() -> list[Any]:
+    return [value for name in hb.__all__ if callable(value := getattr(hb, name))]
+
+
+def _rst(*lines: str) -> str:
+    return "\n".join(["```{eval-rst}", *lines, "```", ""])
+
+
+def _example(name: str) -> str:
+    """That of examples.md, unless the docstring has its own."""
+    text = "" if ">>> " in (getattr(hb, name).__doc__ or "") else examples().get(name, "")
+    return f"Example:\n\n{text}\n" if text else ""
+
+
+@cache
+def examples() -> dict[str, str]:
+    """The parts of examples.md, by the name that they are for."""
+    text = (REFERENCE / "examples.md").read_text()
+    parts = re.split(r"^## (\w+)\n", text, flags=re.MULTILINE)[1:]
+    return {name: part.strip() for name, part in zip(parts[::2], parts[1::2], strict=True)}

@@ -1,4 +1,4 @@
-"""One published algorithm a file. A file here is the registration: nothing else lists it."""
+"""One published algorithm per file. Putting a file here registers it; no other list is kept."""
 
 from __future__ import annotations
 

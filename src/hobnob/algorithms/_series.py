@@ -1,7 +1,7 @@
 """H^-1 h without an inverse: by a series in I - H/L, from stored Hessians or from products.
 
-The two estimates from products are of the inverse of the agent's own Hessian, so they suit a single
-agent; when agents differ, the mean of their inverses is not the inverse of their mean.
+The two estimates from products invert the agent's own Hessian, so they suit a single agent. When
+agents differ, the mean of their inverses is not the inverse of their mean.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def random_term(
 ) -> jax.Array:
     """HIA: (N/L) prod_{j<n} (I - H(xi_j)/L) h with n uniform in 0 .. N - 1.
 
-    All N - 1 batches are drawn and counted, of which the first n are used.
+    All N - 1 batches are drawn and counted; only the first n are used.
     """
     return random_terms(agent, [(x, y)], [h], terms, smoothness)[0]
 
@@ -54,7 +54,7 @@ def random_terms(
     terms: int,
     smoothness: float,
 ) -> list[jax.Array]:
-    """HIA at several (x, y), each with its own h, with the same n and the same batches at all."""
+    """HIA at several (x, y), each with its own h. All share one n and the same batches."""
     n = agent.draw_below("n", terms)
 
     def multiply(agent: Agent, j: jax.Array, ps: list[jax.Array]) -> list[jax.Array]:

@@ -30,9 +30,10 @@ class ALSET(Algorithm):
         (2)  x+ = x - alpha (grad_x f - J(xi) q grad_y f)               f at (x, y; zeta)
         (3)  q = (M/L) prod_{j<n} (I - H(xi_j)/L),                      n uniform in 0 .. M - 1
 
-    Start: x = x0, y = y0; y goes on from where it was. Both step sizes are of order T^-1/2.
+    Start: x = x0, y = y0; y keeps its value between iterations. Both step sizes are of order
+    T^-1/2.
 
-    Departure: all M - 1 Hessian batches are drawn and counted, of which the first n are used.
+    Departure: all M - 1 Hessian batches are drawn and counted; only the first n are used.
 
     Cost of an iteration: N + M + 1 batches.
 

@@ -1,4 +1,4 @@
-"""AmIGO: a few steps on y, a few on z, both from where they were; one agent."""
+"""AmIGO: a few steps on y, then a few on z, both warm-started; one agent."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class AmIGO(Algorithm):
         (2)  N times   z <- z - beta (H(xi) z - grad_y f)               f at (x, y; zeta)
         (3)  x+ = x - alpha (grad_x f - J(xi) z)
 
-    with (2) and (3) at y after (1), and one zeta for both. Start: x = x0, y = y0, z = 0; y and z go
-    on from where they were, which is what keeps N small.
+    (2) and (3) use the y of (1) and share one zeta. Start: x = x0, y = y0, z = 0; y and z keep
+    their values between iterations, so a small N is enough.
 
-    Departures: the source writes -z for z, and may take another number of steps on z than on y.
-    Where the problem bounds x, (3) is followed by a projection.
+    Departures: the source writes -z for z, and may take different numbers of steps on z and on y.
+    If the problem bounds x, (3) is followed by a projection.
 
     Cost of an iteration: 2 N + 2 batches; N + 1 gradients and N + 1 products.
 
-    Without noise constant steps find the solution.
+    Without noise, constant steps find the solution.
 
     Args:
         alpha, beta, gamma: step sizes of x, z and y.

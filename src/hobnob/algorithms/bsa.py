@@ -30,9 +30,9 @@ class BSA(Algorithm):
         (2)  x+ = x - alpha (grad_x f - J(xi) q grad_y f)               f at (x, y; zeta)
         (3)  q = (N/L) prod_{j<n} (I - H(xi_j)/L),                      n uniform in 0 .. N - 1
 
-    Start: x = x0, y = y0; y goes on from where it was.
+    Start: x = x0, y = y0; y keeps its value between iterations.
 
-    Departure: all N - 1 Hessian batches are drawn and counted, of which the first n are used.
+    Departure: all N - 1 Hessian batches are drawn and counted; only the first n are used.
 
     Cost of iteration t: t + N + 1 batches. So T iterations cost about T^2 / 2 batches.
 

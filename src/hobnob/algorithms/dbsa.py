@@ -31,12 +31,12 @@ class DBSA(Algorithm):
         (2)  x+ = W x - alpha (grad_x f - J(xi) q_k grad_y f)           f at (x, y; zeta)
         (3)  q_k = (1/L) sum_{j=0..b} prod_{i<=j} (I - H(xi_i)/L)       agent k's own Hessians
 
-    Start: x = x0, y = y0; y goes on from where it was.
+    Start: x = x0, y = y0; y keeps its value between iterations.
 
-    Departures. The paper prints (2) with grad_x f alone, which is zero in its own experiment, so
-    that x would never move; the local hypergradient is what its text describes. It is biased when
-    agents differ, since the mean of J_k H_k^-1 is not the J H^-1 of the means: DBSA settles on a
-    wrong point. The paper's box takes t + 1 inner steps, its text t. It does not say where the
+    Departures. The paper prints (2) with grad_x f alone. In its own experiment that is zero, so x
+    would never move; its text describes the local hypergradient, which is used here. It is biased
+    when agents differ, since the mean of J_k H_k^-1 is not the J H^-1 of the means: DBSA settles on
+    a wrong point. The paper's box takes t + 1 inner steps, its text t. It does not say where the
     inner loop starts.
 
     Cost of iteration t, per agent: t + b + 2 batches; t + 1 rounds of d_y or d_x numbers. So T

@@ -32,7 +32,7 @@ class DSBO(Algorithm):
     Communication Networks" (Yang, Zhang and Wang, NeurIPS 2022).
 
     In every iteration agent k draws zeta for f, xi for grad_y g and J, and xi_1 .. xi_b for b
-    Hessians, all independent, all used at its own (x, y). With W z = sum_j w_kj z_j:
+    Hessians. All are independent and used at its own (x, y). With W z = sum_j w_kj z_j:
 
         (1)  x+   = W x - alpha (s - u q h)
         (2)  y+   = W y - gamma grad_y g(x, y; xi)
@@ -48,13 +48,13 @@ class DSBO(Algorithm):
     p <- h + p - v_i p / L for i = 1 .. b, then q h = p / L.
 
     Cost of an iteration, per agent: b + 2 batches; one round, in which every neighbour is sent
-    2 d_x + 2 d_y + d_x d_y + b d_y^2 numbers. With batches of one record, the first message gives
-    that record away: see the guide on what is sent.
+    2 d_x + 2 d_y + d_x d_y + b d_y^2 numbers. With batches of one record, the first message reveals
+    that record: see the guide on what is sent.
 
-    With constant step sizes it settles at a distance from the solution that shrinks with them,
-    when agents differ; with the paper's diminishing ones it converges.
+    When agents differ, constant step sizes leave a distance to the solution that shrinks with them;
+    the paper's diminishing ones converge.
 
-    Where the problem bounds x, (1) is followed by a projection. The paper has no such step.
+    If the problem bounds x, (1) is followed by a projection. The paper has no such step.
 
     Args:
         alpha: step size of x, a number or a callable `step -> number`.

@@ -32,9 +32,9 @@ class DSGD(Algorithm):
     grad_x f is there for regularisers of x. With eta_i = 1 / (i + 1) on one agent, y is the mean of
     t samples of h.
 
-    When agents differ, (2) uses agent k's own grad h_k instead of the mean's: the point that DSGD
-    settles on is wrong unless these Jacobians agree, as they do in the paper's policy evaluation,
-    where agents differ only in their rewards.
+    (2) uses agent k's own grad h_k instead of the mean's. Unless these Jacobians agree, DSGD
+    settles on a wrong point. They do agree in the paper's policy evaluation, where agents differ
+    only in their rewards.
 
     Cost of iteration t, per agent: t + 2 batches; t + 1 rounds of d_y or d_x numbers. So T
     iterations cost about T^2 / 2 batches and rounds.

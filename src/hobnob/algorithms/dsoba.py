@@ -1,4 +1,4 @@
-"""D-SOBA: one loop, three vectors a round; the inverse Hessian is a third unknown."""
+"""D-SOBA: one loop, three vectors per round; z = H^-1 grad_y f is a third unknown."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ class DSOBA(Algorithm):
     Cost of an iteration, per agent: 2 batches; 2 gradients and 2 products, or 4 gradients; one
     round of d_x + 2 d_y numbers.
 
-    With constant step sizes it settles at a distance from the solution that shrinks with them,
-    when agents differ. `SPARKLE` goes on to the solution for as many numbers.
+    When agents differ, constant step sizes leave a distance to the solution that shrinks with them.
+    `SPARKLE` reaches the solution and sends no more.
 
-    Departure: where the problem bounds x, (4) is followed by a projection.
+    Departure: if the problem bounds x, (4) is followed by a projection.
 
     Args:
         alpha, beta, gamma: step sizes of x, z and y.
         theta: weight of the newest direction in r, in (0, 1].
         products: "second" for derivatives, "first" for differences of gradients.
-        width: d. Its square is the order of the error; far below 1e-3, rounding in float32 is more.
+        width: d. The error is of order d^2; far below 1e-3, float32 rounding outweighs it.
 
     Example:
         >>> import hobnob as hb

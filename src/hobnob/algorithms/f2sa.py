@@ -1,4 +1,4 @@
-"""F2SA: gradients only; a penalty whose multiplier may grow, and a bias that shrinks as it does."""
+"""F2SA: gradients only; a penalty whose bias shrinks as its multiplier grows; one agent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hobnob.core.schedules import Schedule
 
 class State(NamedTuple):
     x: jax.Array
-    y: jax.Array  # inner solution, bent towards a small f
+    y: jax.Array  # inner solution, pulled towards a small f
     z: jax.Array  # inner solution
 
 
@@ -24,25 +24,25 @@ class F2SA(Algorithm):
     r"""F2SA (Kwon, Kwon, Wright and Nowak, "A Fully First-Order Method for Stochastic Bilevel
     Optimization", ICML 2023).
 
-    That g is smallest in y becomes a penalty, f(x, y) + (g(x, y) - min_z g(x, z)) / p; 1/p is the
-    source's multiplier lambda. In every iteration, with fresh batches throughout:
+    The constraint that y minimises g becomes a penalty, f(x, y) + (g(x, y) - min_z g(x, z)) / p;
+    1/p is the source's multiplier lambda. In every iteration, with fresh batches throughout:
 
         (1)  N times   y <- y - gamma (grad_y g(x, y; xi_i) + p grad_y f(x, y; zeta_i))
                        z <- z - gamma grad_y g(x, z; xi_i)
         (2)  x+ = x - alpha (grad_x f(x, y; zeta) + (grad_x g(x, y; xi) - grad_x g(x, z; xi)) / p)
 
-    Start: x = x0, y = z = y0; y and z go on from where they were.
+    Start: x = x0, y = z = y0; y and z keep their values between iterations.
 
-    No second derivative is taken. The price is a bias in proportion to p: y settles p H^-1 grad_y f
-    away from the inner solution, to first order in p, and constant steps end where F's gradient is
-    of the order of p. In the source lambda grows, so p shrinks: give it a schedule, such as
+    No second derivative is taken. The price is a bias proportional to p: to first order, y settles
+    p H^-1 grad_y f away from the inner solution, and constant steps end where F's gradient is of
+    order p. In the source lambda grows, so p shrinks: give it a schedule, such as
     `hb.schedules.power`.
 
-    Departures: lambda is the user's schedule 1/p, where the source adds to it step by step. The
-    step size of y, which the source has shrink as lambda grows, is gamma / lambda, and that of x is
-    the user's own. The two gradients of g in a line share a batch, where the source draws one
-    each: their difference is divided by p, and so would be the noise. Where the problem bounds x,
-    (2) is followed by a projection.
+    Departures: lambda is the user's schedule 1/p; the source increases it step by step. The step
+    size of y is gamma / lambda, which also shrinks as lambda grows, and that of x is the user's
+    own. The two gradients of g in a line share a batch; the source draws one for each. Their
+    difference is divided by p, which would amplify the noise. If the problem bounds x, (2) is
+    followed by a projection.
 
     Cost of an iteration: 2 N + 2 batches; 3 N + 3 gradients.
 
@@ -61,7 +61,7 @@ class F2SA(Algorithm):
         'finished'
     """
 
-    exact: ClassVar[bool] = False  # p is one of the step sizes that the distance shrinks with
+    exact: ClassVar[bool] = False  # the distance to the solution shrinks with p
     single_agent: ClassVar[bool] = True
 
     alpha: Schedule = positive()

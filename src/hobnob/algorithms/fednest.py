@@ -14,7 +14,7 @@ from hobnob.core.schedules import Schedule
 
 
 class State(NamedTuple):
-    """What the server holds; agents start every round from it."""
+    """What the server holds; agents start every round from these values."""
 
     x: jax.Array
     y: jax.Array
@@ -34,14 +34,14 @@ class FedNest(Algorithm):
         (4)  from x_k = x, agent k takes tau local steps, averaged into x afterwards,
                  x_k <- x_k - (alpha / tau) (grad_x f_k(x_k) - grad_x f_k(x) + r)
 
-    f and g are taken at (x, y) where not said otherwise; the difference in a local step is of
-    gradients on the same batch. Start: x = x0, y = y0; y goes on from where it was.
+    f and g are taken at (x, y) unless stated; both gradients of a difference use the same batch.
+    Start: x = x0, y = y0; y keeps its value between iterations.
 
-    Departure: the Hessian of (2) is applied with a fresh batch in every term, and all of them are
-    used, where the source may stop at a random one.
+    Departure: every term of (2) uses a fresh Hessian batch, and all terms are used; the source may
+    stop at a random one.
 
-    Cost of an iteration, per agent: N (tau + 1) + M + tau + 2 batches; vectors only, 2 N + M + 3
-    of them up, and as many down.
+    Cost of an iteration, per agent: N (tau + 1) + M + tau + 2 batches; only vectors are sent,
+    2 N + M + 3 up and equally many down.
 
     Args:
         alpha, beta: step sizes of x and of y.
@@ -124,5 +124,5 @@ class FedNest(Algorithm):
 
 
 def _mean(agent: Agent, vector: jax.Array) -> jax.Array:
-    """The mean over agents, which all of them are told."""
+    """The mean over agents, sent back to all of them."""
     return agent.from_server(agent.to_server(vector))

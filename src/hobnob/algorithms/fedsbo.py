@@ -55,14 +55,14 @@ class FedSBO(Algorithm):
 
     Start: x = x0, y = y0, s = h = u = 0, v_i = mu I.
 
-    The paper writes v^-1 in one line of its box and builds q in another: `inverse` chooses, and
-    "solve" takes the inverse of the mean of v_1 .. v_b. There is no consensus error, since all
-    agents work at the same point, and no floor: constant steps without noise end at the solution.
+    The paper writes v^-1 in one line of its box and builds q in another. `inverse` chooses:
+    "series" is q, "solve" is the inverse of the mean of v_1 .. v_b. All agents work at the same
+    point, so there is no consensus error, and constant steps without noise end at the solution.
 
     Cost of an iteration, per agent: b + 2 batches; d_x + d_y numbers down, and d_x + 2 d_y +
-    d_x d_y + b d_y^2 numbers up. The mixing weights of the network play no role.
+    d_x d_y + b d_y^2 numbers up. The network's mixing weights are not used.
 
-    Where the problem bounds x, (1) is followed by a projection. The paper has no such step.
+    If the problem bounds x, (1) is followed by a projection. The paper has no such step.
 
     Args:
         alpha, beta, gamma, terms, smoothness, strong_convexity: as in `DSBO`.
@@ -94,7 +94,7 @@ class FedSBO(Algorithm):
             alpha=0.1 * mu / L,
             beta=0.1,
             gamma=min(1.0, 0.5 / L),
-            # Without noise nothing but the truncation, (1 - mu/L)^b, keeps it from the solution.
+            # Without noise, only the truncation, (1 - mu/L)^b, keeps it from the solution.
             terms=max(1, round(24 * L / mu)),
             smoothness=L,
             strong_convexity=mu,

@@ -1,4 +1,4 @@
-"""MA-DSBO: a few gossip steps on y, a few tracked ones on z, and a moving average."""
+"""MA-DSBO: a few gossip steps on y, a few tracked steps on z, and a moving average."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hobnob.core.schedules import Schedule
 
 
 class State(NamedTuple):
-    """What an agent holds. It sends x, y, z and d, in rounds of their own."""
+    """What an agent holds. It sends x, y, z and d, in separate rounds."""
 
     x: jax.Array  # outer solution
     y: jax.Array  # inner solution
@@ -36,17 +36,17 @@ class MADSBO(Algorithm):
         (3)  x+ = W x - alpha r
         (4)  r+ = (1 - theta) r + theta (grad_x f - J z)
 
-    with the derivatives of (2) and (4) at (x, y) after (1). Start: x = x0, y = y0, all else 0.
+    The derivatives of (2) and (4) are taken at (x, y) after (1). Start: x = x0, y = y0, all else 0.
 
-    Departures: z, s and d go on from where they were, as y does, whatever (2) starts from in the
-    source: starting it anew from z = 0 would need a large N. Where the problem bounds x, (3) is
+    Departures: z, s and d keep their values between iterations, as y does, whatever (2) starts from
+    in the source. Restarting at z = 0 would need a large N. If the problem bounds x, (3) is
     followed by a projection.
 
     Cost of an iteration, per agent: 3 N + 2 batches; 2 N + 1 gradients and N + 1 products; N
     rounds of d_y numbers, N of 2 d_y and one of d_x.
 
-    With constant step sizes it settles at a distance from the solution that shrinks with them,
-    when agents differ. `MADSBOGT` goes on to the solution.
+    When agents differ, constant step sizes leave a distance to the solution that shrinks with them.
+    `MADSBOGT` reaches the solution.
 
     Args:
         alpha, beta, gamma: step sizes of x, z and y.

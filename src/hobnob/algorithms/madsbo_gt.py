@@ -41,16 +41,16 @@ class MADSBOGT(Algorithm):
         (4)  r+ = (1 - theta) r + theta (grad_x f - J z)
         (5)  h+ = W h + r+ - r
 
-    with the derivatives of (2) and (4) at (x, y) after (1). Start: x = x0, y = y0, all else 0.
+    The derivatives of (2) and (4) are taken at (x, y) after (1). Start: x = x0, y = y0, all else 0.
 
-    Departures, as in `MADSBO`: what is tracked goes on from where it was; where the problem bounds
-    x, (3) is followed by a projection.
+    Departures, as in `MADSBO`: tracked variables keep their values between iterations; if the
+    problem bounds x, (3) is followed by a projection.
 
     Cost of an iteration, per agent: 3 N + 2 batches; 2 N + 1 gradients and N + 1 products; 2 N
     rounds of 2 d_y numbers and one of 2 d_x.
 
-    With constant steps and without noise it finds the solution, however much agents differ. Where W
-    has negative eigenvalues the steps have to be smaller: `weights="lazy"` has none.
+    Without noise, constant steps find the solution, however much agents differ. If W has negative
+    eigenvalues, the steps must be smaller; `weights="lazy"` has none.
 
     Args:
         alpha, beta, gamma: step sizes of x, z and y.
@@ -80,8 +80,8 @@ class MADSBOGT(Algorithm):
 
     def init(self, agent: Agent) -> State:
         zero_x, zero_y = agent.zeros(agent.dim_x), agent.zeros(agent.dim_y)
-        nothing = dict.fromkeys(("z", "q", "p", "s", "d"), zero_y)
-        return State(x=agent.x0, y=agent.y0, r=zero_x, h=zero_x, **nothing)
+        zeros = dict.fromkeys(("z", "q", "p", "s", "d"), zero_y)
+        return State(x=agent.x0, y=agent.y0, r=zero_x, h=zero_x, **zeros)
 
     def step(self, agent: Agent, state: State) -> State:
         x, y, z, q, p, s, d, r, h = state

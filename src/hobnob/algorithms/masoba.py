@@ -32,16 +32,15 @@ class MASOBA(Algorithm):
         (3)  z+ = z - beta (H z - grad_y f)
         (4)  r+ = (1 - theta) r + theta (grad_x f - J z)
 
-    Start: x = x0, y = y0, z = r = 0, so x moves from the second iteration on.
+    Start: x = x0, y = y0, z = r = 0, so x first moves in the second iteration.
 
-    Departures: each of the three has a step size of its own. Where the problem bounds x, (1) is
-    followed by a projection.
+    Departures: x, y and z have separate step sizes. If the problem bounds x, (1) is followed by a
+    projection.
 
     Cost of an iteration: 2 batches; 2 gradients and 2 products.
 
-    The average takes out of x's direction what the noise of single batches puts in. Its analysis
-    needs no smooth third derivatives, which that of `SOBA` does. Without noise constant steps find
-    the solution.
+    The average smooths the noise of single batches in x's direction. Its analysis needs no smooth
+    third derivatives; that of `SOBA` does. Without noise, constant steps find the solution.
 
     Args:
         alpha, beta, gamma: step sizes of x, z and y. For a general F all are of order T^-1/2.

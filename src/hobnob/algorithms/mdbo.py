@@ -15,7 +15,7 @@ from hobnob.core.schedules import Schedule
 
 
 class State(NamedTuple):
-    """What an agent holds. It sends all but the m."""
+    """What an agent holds. It sends everything except m_x and m_y."""
 
     x: jax.Array  # outer solution
     y: jax.Array  # inner solution
@@ -38,7 +38,7 @@ class MDBO(Algorithm):
     Algorithms over a Network"): a cautionary peer.
 
     In every iteration agent k draws zeta for f, xi for grad_y g and J, and xi_1 .. xi_b for its own
-    Hessians, all used at its own (x, y). With W w = sum_j w_kj w_j:
+    Hessians. All are used at its own (x, y). With W w = sum_j w_kj w_j:
 
         (1)  q_k  = (1/L) sum_{j=0..b} prod_{i<=j} (I - H(xi_i)/L)
         (2)  m_x+ = (1 - theta) m_x + theta (grad_x f - J(xi) q_k grad_y f)
@@ -48,13 +48,13 @@ class MDBO(Algorithm):
 
     Start: x = x0, y = y0, all else 0.
 
-    Tracking makes all agents agree, exactly, on a point where the mean of the *local*
-    hypergradients is zero. That is not the solution when their Hessians differ, since the mean of
-    J_k H_k^-1 is not the J H^-1 of the means: MDBO settles on a wrong point, and the consensus
-    error says nothing of it. `STORM` and `SPARKLE` have no such bias, for fewer batches.
+    Tracking makes all agents agree exactly on a point where the mean of the *local* hypergradients
+    is zero. When their Hessians differ, that is not the solution, since the mean of J_k H_k^-1 is
+    not the J H^-1 of the means: MDBO settles on a wrong point, and the consensus error does not
+    show it. `STORM` and `SPARKLE` have no such bias and need fewer batches.
 
-    Departures: the series of (1) is used whole, and alpha, gamma and theta are three free numbers.
-    Where the problem bounds x, (5) is followed by a projection.
+    Departures: all terms of the series (1) are used, and alpha, gamma and theta are free. If the
+    problem bounds x, (5) is followed by a projection.
 
     Cost of an iteration, per agent: b + 2 batches; 2 gradients and b + 1 products; one round of
     2 d_x + 2 d_y numbers.

@@ -1,4 +1,4 @@
-"""The penalty method: gradients only, tracked; wrong by as much as its penalty parameter."""
+"""The penalty method: tracked gradients only; its bias is of the order of its penalty."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hobnob.core.schedules import Schedule
 
 
 class State(NamedTuple):
-    """What an agent holds. m and u are of x, y and z, one after another."""
+    """What an agent holds. m and u join the parts for x, y and z, in this order."""
 
     x: jax.Array  # outer solution
-    y: jax.Array  # inner solution, bent towards a small f
+    y: jax.Array  # inner solution, pulled towards a small f
     z: jax.Array  # inner solution
     m: jax.Array  # its latest directions
     u: jax.Array  # its estimate of the mean of all m
@@ -29,8 +29,8 @@ class Penalty(Algorithm):
     r"""A first-order penalty method with gradient tracking, in the manner of DSGDA-GT (Wang, Chen,
     Ma and Zhang, "Fully First-Order Methods for Decentralized Bilevel Optimization", 2024).
 
-    That g is smallest in y becomes a penalty: f(x, y) + (g(x, y) - min_z g(x, z)) / p. In every
-    iteration agent k draws zeta for f and xi for g, and with w = (x, y, z):
+    The constraint that y minimises g becomes a penalty: f(x, y) + (g(x, y) - min_z g(x, z)) / p. In
+    every iteration agent k draws zeta for f and xi for g. With w = (x, y, z):
 
         (1)  m_x+ = grad_x f(x, y) + (grad_x g(x, y) - grad_x g(x, z)) / p
         (2)  m_y+ = grad_y f(x, y) + grad_y g(x, y) / p
@@ -40,16 +40,15 @@ class Penalty(Algorithm):
 
     Start: x = x0, y = z = y0, m = u = 0.
 
-    No second derivative is taken, and agents agree exactly. The price is a bias in proportion to p,
-    even where agents are alike: constant steps end where F's gradient is of the order of p. The
-    directions are of the order of 1/p, so all step sizes must shrink with it. p may be a schedule.
+    No second derivative is taken, and agents agree exactly. The price is a bias proportional to p,
+    even if agents are alike: constant steps end where F's gradient is of order p. The directions
+    are of order 1/p, so all step sizes must shrink with p. p may be a schedule.
 
-    Departures: x, y and z all take one step at once, with the user's step sizes; the source's loops
-    and its choice of step sizes are not followed. Where the problem bounds x, (5) is followed by a
-    projection.
+    Departures: x, y and z each take one step at once, with the user's step sizes; the source's
+    loops and step sizes are not followed. If the problem bounds x, (5) is followed by a projection.
 
     Cost of an iteration, per agent: 2 batches; 3 gradients; one round of 2 d_x + 4 d_y numbers.
-    Where W has negative eigenvalues the steps have to be smaller: `weights="lazy"` has none.
+    If W has negative eigenvalues, the steps must be smaller; `weights="lazy"` has none.
 
     Args:
         alpha: step size of x.
@@ -64,7 +63,7 @@ class Penalty(Algorithm):
         'finished'
     """
 
-    exact: ClassVar[bool] = False  # p is one of the step sizes that the distance shrinks with
+    exact: ClassVar[bool] = False  # the distance to the solution shrinks with p
 
     alpha: Schedule = positive()
     gamma: Schedule = positive()

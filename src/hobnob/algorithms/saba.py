@@ -1,4 +1,4 @@
-"""SABA: SOBA with a memory of every record, whose noise goes away; one agent."""
+"""SABA: SOBA with a memory of every record, so that its noise vanishes; one agent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hobnob.core.schedules import Schedule
 
 
 class State(NamedTuple):
-    """The tables have a row a record: its vectors as they were when it was last drawn."""
+    """A table has one row per record: its vectors when it was last drawn."""
 
     x: jax.Array
     y: jax.Array
@@ -32,9 +32,9 @@ class SABA(Algorithm):
     Stochastic and Global Variance Reduction Algorithms", NeurIPS 2022): SOBA with the memory of
     SAGA (Defazio, Bach and Lacoste-Julien, NeurIPS 2014) on all five quantities.
 
-    Record i gives v_i = (grad_x f, grad_y f) where it is an outer one, (J z, grad_y g, H z) where
-    it is an inner one, and M has a row for each: what v_i was when it was last computed. In every
-    iteration a batch B of outer and one of inner records is drawn, and for each of them:
+    An outer record i gives v_i = (grad_x f, grad_y f), an inner one v_i = (J z, grad_y g, H z). M
+    has a row for each record: v_i when it was last computed. Every iteration draws a batch B of
+    outer records and one of inner records, and for each of the two:
 
         (1)  v  = mean_{i in B} (v_i - M_i) + mean_i M_i
         (2)  M+_i = v_i                                                 for i in B
@@ -42,23 +42,22 @@ class SABA(Algorithm):
         (4)  z+ = z - beta (H z - grad_y f)
         (5)  x+ = x - alpha (grad_x f - J z)
 
-    with the five vectors of (1) in (3) to (5). Start: x = x0, y = y0, z = 0, M = 0, so that the
-    first time that a record is drawn it counts as in `SOBA`. (1) is right in the mean from the
-    start, and as the iterates settle, M does, and the noise goes away: constant steps find the
-    solution in spite of small batches.
+    (3) to (5) use the five vectors of (1). Start: x = x0, y = y0, z = 0, M = 0, so a record counts
+    as in `SOBA` when it is first drawn. (1) is unbiased from the start. As the iterates settle, so
+    does M, and the noise vanishes: constant steps find the solution even with small batches.
 
-    A record that is drawn twice in one batch counts twice in (1), and is one row of M in (2). With
+    A record drawn twice in one batch counts twice in (1), but is one row of M in (2). With
     batch_size=None a batch is the whole shard: M has one row, and SABA is SOBA.
 
     Departures: the source has batches of one. It writes v = -z, and has one step size for y and v.
-    Where the problem bounds x, (5) is followed by a projection.
+    If the problem bounds x, (5) is followed by a projection.
 
     Cost of an iteration: 2 batches; 2 gradients and 2 products of each record. Memory: n (d_x +
     d_y) numbers for the n outer records, and n (d_x + 2 d_y) for the n inner ones. The mean of M is
-    kept up to date, so the time of an iteration grows with the batches, not with the shards.
+    kept up to date, so an iteration's time grows with the batches, not with the shards.
 
     Args:
-        alpha, beta, gamma: step sizes of x, z and y. Constant ones will do.
+        alpha, beta, gamma: step sizes of x, z and y. They may be constant.
 
     Example:
         >>> import hobnob as hb
@@ -123,8 +122,8 @@ def reduced(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """(1) and (2): the estimate of the mean, the new table and the new mean of its rows."""
     change = latest - M[rows]
-    times = jnp.sum(rows[:, None] == rows, axis=1)  # that a record is in this batch
+    times = jnp.sum(rows[:, None] == rows, axis=1)  # how often each record is in this batch
     share = change / times[:, None]
-    # Added, not set: what is written depends on what was read, so the table need not be copied.
+    # Added, not set: the write depends on the read, so XLA need not copy the table.
     table = M.at[rows].add(share)  # (2)
     return jnp.mean(change, axis=0) + mean, table, mean + jnp.sum(share, axis=0) / len(M)  # (1)

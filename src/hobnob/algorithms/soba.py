@@ -30,16 +30,16 @@ class SOBA(Algorithm):
         (2)  z+ = z - beta (H z - grad_y f)
         (3)  x+ = x - alpha (grad_x f - J z)
 
-    Start: x = x0, y = y0, z = 0. z replaces the inverse Hessian: where (2) stands still, it is
+    Start: x = x0, y = y0, z = 0. z replaces the inverse Hessian: at a fixed point of (2) it is
     H^-1 grad_y f, and (3) is a step along the gradient of F.
 
-    Departures: the source writes v = -z, and has one step size for y and v. Where the problem
-    bounds x, (3) is followed by a projection.
+    Departures: the source writes v = -z, and has one step size for y and v. If the problem bounds
+    x, (3) is followed by a projection.
 
     Cost of an iteration: 2 batches; 2 gradients and 2 products.
 
-    Without noise constant steps find the solution. With noise they keep moving around it, at a
-    distance that shrinks with them; `SABA` does not, where there are records to remember.
+    Without noise, constant steps find the solution. With noise they keep moving around it, at a
+    distance that shrinks with them. `SABA` finds it in spite of noise, but needs records.
 
     Args:
         alpha, beta, gamma: step sizes of x, z and y. For a general F all are of order T^-1/2.

@@ -1,4 +1,4 @@
-"""SPARKLE: one loop, and at each level a correction that makes constant steps exact."""
+"""SPARKLE: one loop, with a correction at each level that makes constant steps exact."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hobnob.core.schedules import Schedule
 
 
 class State(NamedTuple):
-    """What an agent holds; a memory is what the member of its level needs besides."""
+    """What an agent holds. Each level's member of the family keeps its own memory."""
 
     x: jax.Array  # outer solution
     y: jax.Array  # inner solution
@@ -47,25 +47,24 @@ class SPARKLE(Algorithm):
         "semi-atc-gt"  gradient tracking   A = M     C = M     B = (I - M)^2
         "atc-gt"       gradient tracking   A = M^2   C = I     B = (I - M)^2
 
-    and each level may use another one. Start: x = x0, y = y0, z = r = D = 0.
+    and the levels may use different ones. Start: x = x0, y = y0, z = r = D = 0.
 
-    (4) is not computed as it stands, which would take up to four exchanges, but in an equivalent
-    form with few of them; these are the functions below. That all agents start at the same point
-    makes the forms equal from the first iteration on.
+    As written, (4) would take up to four exchanges. The functions below compute equivalent forms
+    with fewer. They agree from the first iteration because all agents start at the same point.
 
     Cost of an iteration, per agent: 2 batches; 2 gradients and 2 products; a level sends one vector
     in one round with "ed" and "extra", two vectors in one round with "gt" and "semi-atc-gt", and
     two rounds of one vector with "atc-gt". So "ed" everywhere sends d_x + 2 d_y numbers, as D-SOBA
-    does, yet in three rounds: z needs y+ and x needs z+.
+    does, but in three rounds: z needs y+ and x needs z+.
 
-    With constant steps and without noise it finds the solution, however much agents differ.
-    "ed" and "extra" add up the rounding errors of w itself, the others only those of step g_w: in
-    float32 long runs drift with the first two, and the tracking members come much nearer.
+    Without noise, constant steps find the solution, however much agents differ. "ed" and "extra"
+    accumulate the rounding errors of w itself, the others only those of step g_w. In float32, long
+    runs drift with the first two; the tracking members come much nearer.
 
-    Each level may have a network of its own: `network.with_levels(y=..., z=...)`.
+    Each level may have its own network: `network.with_levels(y=..., z=...)`.
 
-    Departure: where the problem bounds x, (4) is followed by a projection. Exact diffusion is told
-    of it, or it would take what the projection holds back for disagreement.
+    Departure: if the problem bounds x, (4) is followed by a projection. Exact diffusion corrects
+    its memory for it; otherwise it would take the projection's change for disagreement.
 
     Args:
         alpha, beta, gamma: step sizes of x, z and y.
@@ -128,7 +127,7 @@ class SPARKLE(Algorithm):
         return State(x, y, z, r, x_memory, y_memory, z_memory)
 
 
-# --- the members: w, their memory and e = step g_w give w+ and the next memory -------------------
+# --- the members: (w, memory, e = step g_w) -> (w+, next memory) ----------------------------------
 
 Mix = Callable[[Any], Any]
 Move = Callable[[Mix, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
@@ -153,7 +152,7 @@ def _exact_diffusion(
 
 
 def _extra(M: Mix, w: jax.Array, memory: jax.Array, e: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """As it stands, with D brought up to date by the M w that is needed anyway."""
+    """(4) as written, except that D is updated one step late, from the M w that w+ needs."""
     (D,) = memory
     Mw = M(w)
     D = D + w - Mw
@@ -161,7 +160,7 @@ def _extra(M: Mix, w: jax.Array, memory: jax.Array, e: jax.Array) -> tuple[jax.A
 
 
 def _tracking(M: Mix, w: jax.Array, memory: jax.Array, e: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """h+ = M h + e - e_old, w+ = M w - h+. What is kept is M h, from the same round as M w."""
+    """h+ = M h + e - e_old, w+ = M w - h+. The memory holds M h, sent in one round with w."""
     Mh, e_old = memory
     h = Mh + e - e_old
     Mw, Mh = M((w, h))

@@ -1,4 +1,4 @@
-"""stocBiO: a fixed number of warm-started inner steps, and the whole series; one agent."""
+"""stocBiO: a fixed number of warm-started inner steps, and the full series; one agent."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class StocBiO(Algorithm):
         (2)  x+ = x - alpha (grad_x f - J(xi) q grad_y f)               f at (x, y; zeta)
         (3)  q = (1/L) sum_{j=0..b} prod_{i<=j} (I - H(xi_i)/L)
 
-    Start: x = x0, y = y0; y goes on from where it was.
+    Start: x = x0, y = y0; y keeps its value between iterations.
 
-    Departures: the series has the factor 1/L of a step size of its own, and its Hessian batches
-    have the size of all others, where the source lets them shrink from term to term.
+    Departures: the series uses the factor 1/L, where the source has a separate step size. Its
+    Hessian batches are as large as all others; the source lets them shrink from term to term.
 
     Cost of an iteration: N + b + 2 batches.
 
@@ -63,7 +63,7 @@ class StocBiO(Algorithm):
     @classmethod
     def suggest(cls, scale: Scale) -> StocBiO:
         L, mu = scale
-        # Without noise nothing but the truncation, (1 - mu/L)^b, keeps it from the solution.
+        # Without noise, only the truncation, (1 - mu/L)^b, keeps it from the solution.
         terms = max(1, round(24 * L / mu))
         return cls(alpha=0.1 * mu / L, beta=0.5 / L, inner_steps=10, terms=terms, smoothness=L)
 

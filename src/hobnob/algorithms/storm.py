@@ -1,4 +1,4 @@
-"""Decentralised STORM: variance-reduced directions of all three unknowns, tracked."""
+"""Decentralised STORM: variance-reduced, tracked directions for all three unknowns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hobnob.core.schedules import Schedule
 
 
 class State(NamedTuple):
-    """What an agent holds. The last three are of x, y and z, one after another."""
+    """What an agent holds. The last three join the parts for x, y and z, in this order."""
 
     x: jax.Array  # outer solution
     y: jax.Array  # inner solution
@@ -31,7 +31,7 @@ class STORM(Algorithm):
     with gradient tracking, on the three directions of a bilevel problem.
 
     VRDBO (Gao, Gu and Thai, "On the Convergence of Distributed Stochastic Bilevel Optimization
-    Algorithms over a Network") does this to local hypergradients, and inherits their bias: see
+    Algorithms over a Network") applies it to local hypergradients and inherits their bias: see
     `MDBO`. The directions below have none. See also Zhang, Thai, Wu and Gao, "On the Communication
     Complexity of Decentralized Bilevel Optimization", for variance reduction where agents differ.
 
@@ -42,16 +42,16 @@ class STORM(Algorithm):
         (3)  u+ = W u + v+ - v
         (4)  w+ = W w - (alpha, gamma, beta) u+
 
-    Start: x = x0, y = y0, z = 0, v = u = 0; in the first iteration theta is 1, so that v+ = G(w).
+    Start: x = x0, y = y0, z = 0, v = u = 0. In the first iteration theta is 1, so v+ = G(w).
 
-    Departures: the step sizes are the user's, where STORM adapts them to the gradients seen. Where
-    the problem bounds x, (4) is followed by a projection.
+    Departures: the step sizes are the user's; STORM adapts them to the gradients seen. If the
+    problem bounds x, (4) is followed by a projection.
 
     Cost of an iteration, per agent: 2 batches, each used twice; 4 gradients and 4 products; one
     round of 2 d_x + 4 d_y numbers.
 
-    With constant steps and without noise it finds the solution, however much agents differ. Where W
-    has negative eigenvalues the steps have to be smaller: `weights="lazy"` has none.
+    Without noise, constant steps find the solution, however much agents differ. If W has negative
+    eigenvalues, the steps must be smaller; `weights="lazy"` has none.
 
     Args:
         alpha, beta, gamma: step sizes of x, z and y.

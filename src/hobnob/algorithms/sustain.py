@@ -1,4 +1,4 @@
-"""SUSTAIN: variance-reduced directions of x and y, one random term of the series; one agent."""
+"""SUSTAIN: variance-reduced directions for x and y, one random term of the series; one agent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SUSTAIN(Algorithm):
     r"""SUSTAIN (Khanduri, Zeng, Hong, Wai, Wang and Yang, "A Near-Optimal Algorithm for Stochastic
     Bilevel Optimization via Double-Momentum", NeurIPS 2021).
 
-    In every iteration, with w = (x, y) and the same batches, and the same n, at w and at w_before:
+    In every iteration, with w = (x, y), and the same batches and n at w and at w_before:
 
         (1)  v+ = G(w) + (1 - theta) (v - G(w_before))                  G = grad_y g, on xi'
         (2)  u+ = D(w) + (1 - theta) (u - D(w_before))
@@ -37,12 +37,11 @@ class SUSTAIN(Algorithm):
         (4)  q  = (N/L) prod_{j<n} (I - H(xi_j)/L),                     n uniform in 0 .. N - 1
         (5)  x+ = x - alpha u+,   y+ = y - beta v+
 
-    Start: x = x0, y = y0, u = v = 0; in the first iteration theta is 1, so that u+ = D(w) and
-    v+ = G(w).
+    Start: x = x0, y = y0, u = v = 0. In the first iteration theta is 1, so u+ = D(w) and v+ = G(w).
 
-    Departures: one theta serves both levels, and N is fixed, where the source has it grow with
-    log T. All N - 1 Hessian batches are drawn and counted, of which the first n are used. Where the
-    problem bounds x, (5) is followed by a projection.
+    Departures: one theta serves both levels. N is fixed; in the source it grows with log T. All
+    N - 1 Hessian batches are drawn and counted; only the first n are used. If the problem bounds x,
+    (5) is followed by a projection.
 
     Cost of an iteration: N + 2 batches, each used twice; 4 gradients and 2 N products.
 

@@ -31,12 +31,12 @@ class TTSA(Algorithm):
         (2)  x+ = x - alpha (grad_x f - J(xi) q grad_y f)               f at (x, y+; zeta)
         (3)  q = (N/L) prod_{j<n} (I - H(xi_j)/L),                      n uniform in 0 .. N - 1
 
-    Start: x = x0, y = y0. The time scales are those of the step sizes: for a general F, alpha is of
-    order t^-3/5 and beta of order t^-2/5, so that y moves ever faster than x and one step on it is
-    enough. `hb.schedules.power` has these.
+    Start: x = x0, y = y0. The step sizes set the time scales: for a general F, alpha is of order
+    t^-3/5 and beta of order t^-2/5, so y moves ever faster than x and one step on it is enough.
+    `hb.schedules.power` has these.
 
-    Departures: N is fixed, where the source lets it grow with log t, and all N - 1 Hessian batches
-    are drawn and counted, of which the first n are used.
+    Departures: N is fixed; the source lets it grow with log t. All N - 1 Hessian batches are drawn
+    and counted; only the first n are used.
 
     Cost of an iteration: N + 2 batches; 2 gradients and N products.
 

@@ -24,8 +24,6 @@ from hypothesis.extra import numpy as hnp
 
 import hobnob as hb
 from hobnob.run.checkpoint import FILE, Checkpoint, load, save
-from hobnob.run.recorder import Recorder
-from hobnob.run.run import Run
 
 repeatable = settings(derandomize=True, deadline=None, max_examples=60)
 HEADER_LINES = 2
@@ -424,19 +422,6 @@ def test_resume_of_a_finished_run_is_its_result(folder, finished):
 def test_resume_keeps_the_rhythm_where_none_is_given(folder):
     result = run(folder, resume=True, record_every=None, steps=30)
     assert result.history["step"].tolist() == [0, 6, 12, 18, 24, 30]
-
-
-def test_a_resumed_run_compiles_its_metrics_before_its_steps_are_timed(folder, monkeypatch):
-    done = []
-
-    def noted(kind: type, name: str) -> None:
-        act = getattr(kind, name)
-        monkeypatch.setattr(kind, name, lambda *given: done.append(name) or act(*given))
-
-    noted(Recorder, "measure")
-    noted(Run, "advance")
-    run(folder, resume=True, steps=22)
-    assert done[:3] == ["advance", "measure", "advance"]  # the first one has no steps
 
 
 def test_fewer_steps_than_done_are_refused(folder):

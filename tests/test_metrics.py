@@ -13,6 +13,7 @@ import hobnob as hb
 from hobnob.core.ledger import COLUMNS
 from hobnob.metrics.view import View
 from hobnob.run.recorder import Recorder
+from tests.simulated import simulated as run_of
 
 AGENTS = 3
 DSBO = hb.DSBO(alpha=0.01, beta=0.1, gamma=0.05, terms=1, smoothness=20.0, strong_convexity=1.0)
@@ -56,7 +57,7 @@ def random_state(seeds: tuple[int, ...] = ()) -> Held:
 def measured(problem: hb.Problem, state: Any, chosen: Any = "all", seed: Any = 0) -> dict[str, Any]:
     """One row for a state of our choosing, by the recorder of a real run."""
     with problem.precision():
-        run = hb.Simulate().start(problem, hb.ring(problem.size), DSOBA, seed)
+        run = run_of(problem, hb.ring(problem.size), DSOBA, seed)
         state = jax.tree.map(jnp.asarray, state)
         return Recorder(run, chosen).record(5, state, 0.5, state)
 
@@ -301,7 +302,7 @@ def test_user_metrics_get_the_mean_in_the_users_shapes():
     x, y = np.arange(18.0).reshape(3, 6), np.arange(15.0).reshape(3, 5)
     seen: list[hb.View] = []
     with problem.precision():
-        run, state = hb.Simulate().start(problem, hb.ring(AGENTS), DSOBA, 0), Held(x, y, y)
+        run, state = run_of(problem, hb.ring(AGENTS), DSOBA, 0), Held(x, y, y)
         Recorder(run, [lambda view: seen.append(view) or 0.0]).record(0, state, 0.0, state)
     assert isinstance(seen[0], View)
     np.testing.assert_array_equal(seen[0].x["m"], x.mean(0).reshape(2, 3))

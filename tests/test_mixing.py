@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
 
 import hobnob as hb
-from hobnob.runtimes import circular, mixing
+from hobnob.runtimes.simulate import mixing
 from hobnob.runtimes.simulate.mixing import mixed, mixing_tables
+from tests.simulated import simulated
 
 FORMS = ("table", "dense", "hubs", "edges")
-CROWD = hb.exponential(mixing._CROWD)
+CROWD = hb.exponential(2**14)
 EPS = {"float32": 2e-6, "float64": 1e-14}
 SHAPES = ((), (3,), (2, 1, 2), (2, 0))
 
 
 def form_of(tables: dict[str, jax.Array]) -> str:
-    names = "dense", "hubs", "edges", "table", "near"
+    names = "dense", "hubs", "edges", "table"
     return next(name for name in names if name in tables)
 
 
@@ -99,7 +99,7 @@ def test_a_few_long_rows_do_not_make_all_of_them_long(dtype, network, form):
         (hb.star(100), "dense"),
         (hb.complete(600), "hubs"),
         (hb.Network([[1.0]]), "table"),
-        (CROWD, "near"),
+        (CROWD, "table"),
         (hb.ring(CROWD.size), "table"),
         (hb.random_regular(CROWD.size, 4), "table"),
     ],
@@ -160,80 +160,20 @@ def talkers(size: int) -> hb.Problem:
     ids=["path", "complete", "star", "torus", "scale-free", "crowd"],
 )
 @pytest.mark.parametrize("seed", [3, [3, 4]], ids=["one seed", "two seeds"])
-def test_agents_of_a_run_hear_w_times_what_was_said(network, seed, monkeypatch):
-    monkeypatch.setattr(mixing, "_CROWD", 900)
+def test_agents_of_a_run_hear_w_times_what_was_said(network, seed):
     problem = talkers(network.size)
     with problem.precision():
-        run = hb.Simulate().start(problem, network, Talk(), seed)
+        run = simulated(problem, network, Talk(), seed)
         first = run.initial_state()
         last = run.advance(first, 0, 3).state
         before, after = (jax.tree.map(np.asarray, state) for state in (first, last))
     thrice = np.linalg.matrix_power(network.matrix, 3)
     for name, old, new in zip(before._fields, before, after, strict=True):
-        stacks = zip(old, new, strict=True) if run.many_seeds else [(old, new)]
+        stacks = zip(old, new, strict=True) if run.setup.many_seeds else [(old, new)]
         for said, heard in stacks:
             assert np.ptp(said, axis=0).max() > 0.1
             expected = np.tensordot(thrice, said, 1)
             np.testing.assert_allclose(heard, expected, rtol=0, atol=1e-12, err_msg=name)
-
-
-@st.composite
-def circulant(draw: st.DrawFn) -> hb.Network:
-    """Links of the same lengths around a circle, which is not a multiple of any block."""
-    size = draw(st.sampled_from([3, 7, 37]))
-    lengths = draw(st.sets(st.integers(1, size // 2), max_size=12)) | {1}
-    graph = nx.circulant_graph(size, sorted(lengths))
-    return hb.Network(graph, draw(st.sampled_from(["metropolis", "lazy"])))
-
-
-@given(
-    circulant(),
-    st.sampled_from([0, 2, 100]),
-    st.sampled_from(SHAPES),
-    st.sampled_from(list(EPS)),
-    st.integers(0, 2**32 - 1),
-)
-@settings(derandomize=True, deadline=None, max_examples=20)
-def test_a_circulant_network_is_mixed_by_distances(network, near, shape, dtype, seed):
-    stack = np.random.default_rng(seed).normal(size=(2, network.size, *shape)).astype(dtype)
-    expected = np.einsum("ij,sj...->si...", network.matrix, stack.astype(np.float64))
-    with jax.enable_x64(dtype == "float64"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(circular, "_NEAR", near)
-        patch.setattr(circular, "_BLOCK", 10)
-        patch.setattr(circular, "_STREAMS", 4)
-        tables = circular.circular_tables(network.sparse, dtype)
-        assert tables is not None
-        alone = mixed(tables, jnp.asarray(stack[0]))
-        together = jax.vmap(lambda one: mixed(tables, one))(jnp.asarray(stack))
-    np.testing.assert_allclose(alone, expected[0], rtol=0, atol=10 * EPS[dtype])
-    np.testing.assert_allclose(together, expected, rtol=0, atol=10 * EPS[dtype])
-
-
-def test_agents_without_a_weight_of_their_own_are_mixed_by_distances_too():
-    turn = csr_array(np.roll(np.eye(9), 1, axis=1) + np.roll(np.eye(9), -1, axis=1))
-    tables = circular.circular_tables(turn / 2, "float32")
-    assert tables is not None
-    stack = np.random.default_rng(0).normal(size=(9, 2)).astype(np.float32)
-    np.testing.assert_allclose(mixed(tables, jnp.asarray(stack)), turn @ stack / 2, atol=1e-6)
-
-
-def test_whole_numbers_are_mixed_by_distances_too():
-    tables = circular.circular_tables(hb.ring(5).sparse, "float32")
-    assert tables is not None
-    stack = np.arange(10).reshape(5, 2)
-    answer = mixed(tables, jnp.asarray(stack, jnp.int32))
-    np.testing.assert_allclose(answer, hb.ring(5).matrix @ stack, atol=1e-5)
-
-
-def test_only_a_circulant_network_has_distances():
-    for network in (hb.path(7), hb.star(5), hb.torus(4, 5)):
-        assert circular.circular_tables(network.sparse, "float32") is None
-    elsewhere = hb.ring(8).sparse[:4]  # as a rank sees it: rows of its own, columns of all
-    assert circular.circular_tables(elsewhere, "float32") is None
-
-
-def test_a_crowd_whose_links_fail_is_mixed_by_a_table():
-    assert form_of(mixing_tables(CROWD.sparse, "float32", failing=True)) == "table"
 
 
 def test_many_agents_with_equally_many_neighbours_are_a_table():

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hobnob import networks
-from hobnob.core import spectrum
+from hobnob.core import mixing_matrix as spectrum
+from hobnob.core.mixing_matrix import RULES
 from hobnob.core.network import Network
-from hobnob.core.weights import RULES
 from hobnob.ground.errors import ConfigError, NetworkError
 from hobnob.networks.chance import erdos_renyi, random_regular
 from hobnob.networks.exponential import exponential

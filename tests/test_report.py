@@ -16,9 +16,9 @@ import pytest
 
 from hobnob.ground.errors import HobnobError
 from hobnob.report import (
-    Choice,
     Picture,
     Section,
+    Tabs,
     bytes_by_kind,
     convergence,
     network_map,
@@ -49,7 +49,7 @@ def pictures() -> dict[str, Picture]:
 
 def page(path: Path) -> str:
     drawn = pictures()
-    against = Choice("Against " + HOSTILE, {"steps": drawn["steps"], HOSTILE: drawn["bytes"]})
+    against = Tabs("Against " + HOSTILE, {"steps": drawn["steps"], HOSTILE: drawn["bytes"]})
     write_page(
         path,
         title="Eight agents " + HOSTILE,

@@ -16,9 +16,7 @@ import numpy as np
 import pytest
 
 import hobnob as hb
-from hobnob.metrics.view import View
 from hobnob.run import loop
-from hobnob.run.recorder import Recorder
 
 AGENTS = 3
 
@@ -165,7 +163,7 @@ def test_costs_are_linear_and_end_at_the_ledger():
         np.testing.assert_array_equal(result.ledger[name], cost * 20, err_msg=name)
         expected = cost.mean() * result.history["step"]
         np.testing.assert_allclose(result.history[name], expected, rtol=1e-14, err_msg=name)
-    assert sum(result.message_parts.values()) == numbers * 8
+    assert sum(result.traffic.parts.values()) == 20 * numbers * 8 * 4 / 3  # links an agent has
 
 
 def test_pytrees_come_back_as_they_went_in():
@@ -528,57 +526,3 @@ def test_a_stopped_run_records_where_it_stopped():
     assert result.status == "interrupted"
     assert result.history["step"].tolist() == [0, 7, 14, 21]
     assert result.steps == 21
-
-
-def test_rows_that_are_read_while_the_next_steps_run_are_those_read_at_once(
-    every_state_large, monkeypatch
-):
-    monkeypatch.setattr(loop, "AHEAD_SECONDS", 0)  # as if all chunks were long
-    asked = []
-    later_on = Recorder.record_later
-    monkeypatch.setattr(Recorder, "record_later", lambda *a: asked.append(a[1]) or later_on(*a))
-
-    def run(**options):
-        return hb.solve(
-            hb.problems.get("quadratic")(agents=3),
-            hb.ring(3),
-            hb.DSOBA(alpha=0.01, beta=0.05, gamma=0.05, theta=0.2),
-            steps=10,
-            record_every=3,
-            seed=[0, 1],
-            **options,
-        ).history
-
-    later, at_once = run(), run(callback=lambda run, state: False)
-    assert asked == [3, 6, 9, 10]
-    assert list(later) == list(at_once)
-    for name in set(later) - {"seconds"}:
-        np.testing.assert_array_equal(later[name], at_once[name], err_msg=name)
-    assert (np.diff(later["seconds"]) > 0).all()
-
-
-def test_steps_wait_for_the_row_before_them(monkeypatch):
-    """Or else seconds, which leave measuring out, would have some of it."""
-
-    def slow(view, name):
-        matrix = jnp.eye(300) + view.flat_x[0]
-        return jax.lax.fori_loop(0, 1000, lambda i, power: power @ matrix / 300, matrix).sum()
-
-    monkeypatch.setattr(View, "disagreement", slow)
-    problem = hb.problems.get("quadratic")(agents=3)
-    dsoba = hb.DSOBA(alpha=0.01, beta=0.05, gamma=0.05, theta=0.2)
-    with problem.precision():
-        run = hb.Simulate().start(problem, hb.ring(3), dsoba, 0)
-        recorder, state = Recorder(run, ["consensus"]), run.initial_state()
-        jax.block_until_ready((run.advance(state, 4, 6), recorder.measure(state)))  # compiled
-        measured = recorder.measure(state)
-        recorder.record_later(4, 0.5, measured)
-        new = run.advance(state, 4, 6)
-        assert not measured.numbers.is_ready()
-        assert (int(new.step), bool(new.finite)) == (6, True)
-        assert measured.numbers.is_ready()
-        assert recorder.has(4)
-        assert not recorder.rows
-        assert recorder.wait() == 0
-        recorder.catch_up()
-    assert [row["step"] for row in recorder.rows] == [4]

@@ -11,6 +11,7 @@ import pytest
 
 import hobnob as hb
 from hobnob.run import turns
+from tests.simulated import simulated
 
 LARGE_FROM = {"one step a turn": 2**62, "two steps a turn": 0}
 
@@ -29,7 +30,7 @@ class Count(NamedTuple):
 def counted(start: int, stop: int, bad: int = -1) -> tuple[int, Count, bool]:
     """A run whose step `bad` makes y infinite; `seen` has every step that was made."""
 
-    def advance(step: Any, state: Count) -> Count:
+    def advance(state: Count, step: Any) -> Count:
         y = jnp.where(step == bad, jnp.inf, state.y)
         return Count(state.x + 1, y, state.seen.at[step].set(state.x[0] + 1))
 
@@ -80,7 +81,7 @@ def test_numbers_that_are_not_finite_are_seen(numbers: list[Any], finite: bool, 
 
 
 ALGORITHMS = {
-    "kernel": hb.DSBO(alpha=0.1, beta=0.1, gamma=0.1, terms=5, smoothness=2, strong_convexity=0.1),
+    "fast": hb.DSBO(alpha=0.1, beta=0.1, gamma=0.1, terms=5, smoothness=2, strong_convexity=0.1),
     "plain": hb.DSOBA(alpha=0.1, beta=0.1, gamma=0.1, theta=0.2),
 }
 
@@ -88,7 +89,7 @@ ALGORITHMS = {
 def after(algorithm: hb.Algorithm, seed: Any, *stops: int) -> list[np.ndarray]:
     problem = hb.problems.get("quadratic")(agents=5)
     with problem.precision():
-        run = hb.Simulate().start(problem, hb.ring(5), algorithm.bind(5, 20), seed)
+        run = simulated(problem, hb.ring(5), algorithm.bind(5, 20), seed)
         state = run.initial_state()
         for start, stop in zip((0, *stops), stops, strict=False):
             state = run.advance(state, start, stop).state

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from hobnob.core import fields, schedules
     from hobnob.core.agent import Agent
     from hobnob.core.algorithm import Algorithm, Scale
-    from hobnob.core.compositional import Compositional
     from hobnob.core.data import Records, Simulator
     from hobnob.core.links import Cut, Drop, Silent
     from hobnob.core.network import Network
@@ -62,6 +61,7 @@ if TYPE_CHECKING:
     from hobnob.networks.grids import torus
     from hobnob.networks.hubs import complete, star
     from hobnob.networks.lines import path, ring
+    from hobnob.problems.compositional import Compositional
     from hobnob.run.result import Result
     from hobnob.run.solve import solve
     from hobnob.runtimes.mpi import Mpi
@@ -105,7 +105,7 @@ _HOMES = {
     "analysis.exact": ("curvature", "exact", "optimum"),
     "core.agent": ("Agent",),
     "core.algorithm": ("Algorithm", "Scale"),
-    "core.compositional": ("Compositional",),
+    "problems.compositional": ("Compositional",),
     "core.data": ("Records", "Simulator"),
     "core.links": ("Cut", "Drop", "Silent"),
     "core.network": ("Network",),

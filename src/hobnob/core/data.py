@@ -154,7 +154,7 @@ class Records:
         return jnp.sum(each * jnp.asarray(weights, each.dtype))
 
     def traceables(self, loss: Loss) -> list[tuple[Loss, Any]]:
-        """Functions of (x, y, example) that `jax.make_jaxpr` can look at, with an example each."""
+        """Functions of (x, y, example) that JAX can trace, with an example each."""
         rows = self.batch_size or int(self.lengths[0])
         example = jax.tree.map(
             lambda a: jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype), self.arrays

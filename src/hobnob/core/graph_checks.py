@@ -9,8 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
-from hobnob.core.spectrum import SMALL, rho, shown
-from hobnob.core.weights import CSR, RULES, links_of, row_numbers, weigh
+from hobnob.core.mixing_matrix import CSR, RULES, SMALL, links_of, rho, row_numbers, shown, weigh
 from hobnob.ground.errors import NetworkError
 
 _COMPUTED = "hb.Network(graph) to have the weights computed"

@@ -175,8 +175,11 @@ class Costs:
         # Levels may share a link.
         every = np.concatenate([self._networks[per].ends for per in carried])
         links, which = np.unique(every, axis=0, return_inverse=True)
-        amounts = np.bincount(which.ravel(), np.concatenate(list(carried.values())), len(links))
-        return Traffic(links, amounts.astype(np.int64), parts)
+        amounts = np.concatenate(list(carried.values()), axis=-1)
+        together = np.zeros((*amounts.shape[:-1], len(links)), np.int64)
+        where: Any = (..., which.ravel())
+        np.add.at(together, where, amounts)
+        return Traffic(links, together, parts)
 
     def _totals_until(self, step: int) -> dict[str | tuple[str, str], np.ndarray]:
         if self._steady:

@@ -1,7 +1,7 @@
 """Network: who talks to whom, how much each is heard, and how fast they come to agree.
 
 Everything is sparse inside, so that a hundred thousand agents on a ring cost a few megabytes.
-Weight rules, checks and rho are in weights.py, graph_checks.py and spectrum.py.
+Weight rules and rho are in mixing_matrix.py, checks in graph_checks.py.
 """
 
 from __future__ import annotations
@@ -17,8 +17,17 @@ import networkx as nx
 import numpy as np
 
 from hobnob.core.graph_checks import check_connected, check_regular, read_matrix
-from hobnob.core.spectrum import SMALL, rho, shown
-from hobnob.core.weights import CSR, RULES, links_of, row_numbers, store, weigh
+from hobnob.core.mixing_matrix import (
+    CSR,
+    RULES,
+    SMALL,
+    links_of,
+    rho,
+    row_numbers,
+    shown,
+    store,
+    weigh,
+)
 from hobnob.ground.errors import NetworkError
 
 DENSE_LIMIT = 20_000  # agents: a dense matrix of them takes 3.2 GB

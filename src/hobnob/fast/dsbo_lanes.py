@@ -17,8 +17,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.layout import Layout as InMemory
-from jax.experimental.layout import with_layout_constraint
 
 from hobnob.algorithms.dsbo import DSBO, State
 from hobnob.core.agent import Agent
@@ -26,6 +24,7 @@ from hobnob.core.network import Network
 from hobnob.fast.dsbo_base import FastDSBO
 from hobnob.fast.factored import Factored, factored_hessians
 from hobnob.fast.step import Lift, StateLayout
+from hobnob.fast.xla import laid_out
 
 _MOST_LANES = 64  # then the next seed waits
 _MOST_SHIFTS = 6  # a ring needs 3; beyond, one product with all of W costs less than the shifts
@@ -69,7 +68,7 @@ class Lanes(StateLayout):
     @partial(jax.jit, static_argnums=0)
     def _squares(self, v: jax.Array) -> jax.Array:
         """(b, d (d + 1) / 2, [seeds,] agents) -> ([seeds,] agents, b, d, d)."""
-        return _laid_out(jnp.moveaxis(v, (0, 1), (-2, -1)))[..., self.place]
+        return laid_out(jnp.moveaxis(v, (0, 1), (-2, -1)))[..., self.place]
 
     def _disagreement(self, v: jax.Array) -> jax.Array:
         if v.ndim > 3:
@@ -149,7 +148,7 @@ class InLanes(FastDSBO):
             return self.layout.upper_in_lanes(H)
         rows, columns = self.layout.upper
         A, C, upper = (
-            _laid_out(jnp.moveaxis(array, source, range(len(source))))
+            laid_out(jnp.moveaxis(array, source, range(len(source))))
             for array, source in (
                 (H.A, (-3, -2, -1)),
                 (H.C, (-3, -2, -1)),
@@ -168,8 +167,3 @@ def _to_lanes(vectors: jax.Array) -> jax.Array:
 
 def _from_lanes(vectors: jax.Array) -> jax.Array:
     return jnp.moveaxis(vectors, 0, -1)
-
-
-def _laid_out(array: jax.Array) -> jax.Array:
-    """The array in memory as its axes say, for who reads it often; XLA may leave it transposed."""
-    return with_layout_constraint(array, InMemory(tuple(range(array.ndim))))

@@ -1,4 +1,4 @@
-"""What XLA is told when it compiles a run, and what it must be kept from."""
+"""All that the library knows of XLA and of what is private to JAX: options and memory layouts."""
 
 from __future__ import annotations
 
@@ -7,33 +7,34 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental.layout import Layout, with_layout_constraint
 
-_WISHES: dict[str, Any] = {
-    # Sums over more than 4,096 numbers would go to a library whose calls cost more than the sums.
+_OPTIONS: dict[str, Any] = {
+    # Otherwise sums over more than 4,096 numbers go to a library whose calls cost more than they.
     "xla_cpu_experimental_ynn_fusion_type": "",
-    # The older way to write machine code takes a quarter less time, for code that is as fast.
+    # The older emitters compile in a quarter less time, to code that is as fast.
     "xla_cpu_use_fusion_emitters": False,
 }
-# Passes of XLA's that are left out:
-_IN_PARTS = "tree_reduction_rewriter"  # first writes a long sum's terms down, then adds them up
-_OVER_THREADS = "cpu-parallel-task-assigner"  # a split kernel waits for all of its threads
+# Passes of XLA that are left out:
+_TREE_SUMS = "tree_reduction_rewriter"  # writes down the terms of a long sum before it adds them
+_THREADS = "cpu-parallel-task-assigner"  # splits a kernel over threads and waits for all of them
 
 
 @cache
 def compiler_options(dtype: Any, crowded: bool = False) -> dict[str, Any]:
-    """Those of the wishes that this XLA knows: they come and go with its versions.
+    """The options that this XLA knows: they come and go with its versions.
 
-    `dtype` is that of the numbers: in float64, a sum of millions is good to ten digits without.
-    `crowded`: other processes of the same run have the other cores.
+    In float64 a sum of millions is good to ten digits without sums in a tree. `crowded` is True if
+    other processes of the same run have the other cores.
     """
     if jax.default_backend() != "cpu":
         return {}
     left_out = [
-        *([_IN_PARTS] if np.dtype(dtype) == np.float64 else []),
-        *([_OVER_THREADS] if crowded else []),
+        *([_TREE_SUMS] if np.dtype(dtype) == np.float64 else []),
+        *([_THREADS] if crowded else []),
     ]
-    wishes = _WISHES | ({"xla_disable_hlo_passes": ",".join(left_out)} if left_out else {})
-    return {name: value for name, value in wishes.items() if _known(name, value)}
+    options = _OPTIONS | ({"xla_disable_hlo_passes": ",".join(left_out)} if left_out else {})
+    return {name: value for name, value in options.items() if _known(name, value)}
 
 
 @cache
@@ -43,3 +44,8 @@ def _known(name: str, value: Any) -> bool:
     except jax.errors.JaxRuntimeError:
         return False
     return True
+
+
+def laid_out(array: jax.Array) -> jax.Array:
+    """The array in memory as its axes say. XLA may otherwise leave it transposed for its readers."""
+    return with_layout_constraint(array, Layout(tuple(range(array.ndim))))

@@ -1,4 +1,4 @@
-"""The kernels of DSBO give the numbers of `DSBO.step`."""
+"""The steps of DSBO give the numbers of `DSBO.step`."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def both(
     links: Any = None,
     steps: int = 30,
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], type]:
-    """All variables, with the kernel and without it, and which kernel it was."""
+    """All variables, with the fast step and without it, and which one it was."""
     ends, used = [], type(None)
     with problem.precision():
         failures = Links(links, network, steps) if links else None
         for plain in (False, True):
-            run = simulated(problem, network, dsbo.bind(network.size, steps), seed, failures)
-            assert run._fast is not None, "this would compare the plain path with itself"
-            used = type(run._fast)
-            if plain:
-                run._fast = None
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("HOBNOB_PLAIN", str(int(plain)))
+                run = simulated(problem, network, dsbo.bind(network.size, steps), seed, failures)
+            assert (run._fast is None) == plain, "this would compare the plain path with itself"
+            used = used if plain else type(run._fast)
             state = run.initial_state()
             for a, b in ((0, 1), (1, 10), (10, steps)):
                 state = run.advance(state, a, b).state
@@ -51,9 +51,9 @@ def both(
     return ends[0], ends[1], used
 
 
-def assert_equal(ends: Any, tolerance: float = 1e-12, kernel: type = InLanes) -> None:
+def assert_equal(ends: Any, tolerance: float = 1e-12, step: type = InLanes) -> None:
     fast, plain, used = ends
-    assert used is kernel
+    assert used is step
     assert fast.keys() == plain.keys()
     for name, value in plain.items():
         assert fast[name].shape == value.shape
@@ -98,14 +98,14 @@ def test_networks_links_and_seeds(network: hb.Network, links: Any, seed: Any) ->
 
 
 @pytest.mark.parametrize("seed", [3, [3, 4], range(11)], ids=["one", "together", "seed by seed"])
-@pytest.mark.parametrize("kernel", [InLanes, SharedHessian])
-def test_a_state_passes_both_doors_as_it_is(seed: Any, kernel: type) -> None:
+@pytest.mark.parametrize("step", [InLanes, SharedHessian])
+def test_a_state_passes_both_doors_as_it_is(seed: Any, step: type) -> None:
     """A run that is resumed goes on from the very bits that were saved."""
-    problem = quadratic_in_y(tilted) if kernel is SharedHessian else logistic_problem(RAGGED, 1)
+    problem = quadratic_in_y(tilted) if step is SharedHessian else logistic_problem(RAGGED, 1)
     network = hb.ring(6)
     with problem.precision():
         run = simulated(problem, network, DSBO.bind(6, 9), seed)
-        assert isinstance(run._fast, kernel)
+        assert isinstance(run._fast, step)
         state = run.advance(run.initial_state(), 0, 9).state
         again = run.pack(run.gather_unpacked(state))
         assert jax.tree.map(np.shape, run.gather_unpacked(state)) == jax.tree.map(
@@ -116,9 +116,9 @@ def test_a_state_passes_both_doors_as_it_is(seed: Any, kernel: type) -> None:
 
 
 @pytest.mark.parametrize("seed", [3, [3, 4], range(11)], ids=["one", "together", "seed by seed"])
-@pytest.mark.parametrize("kernel", [InLanes, SharedHessian])
-def test_agents_disagree_in_a_held_state_as_they_do_in_it(seed: Any, kernel: type) -> None:
-    problem = quadratic_in_y(tilted) if kernel is SharedHessian else logistic_problem(RAGGED, 1)
+@pytest.mark.parametrize("step", [InLanes, SharedHessian])
+def test_agents_disagree_in_a_held_state_as_they_do_in_it(seed: Any, step: type) -> None:
+    problem = quadratic_in_y(tilted) if step is SharedHessian else logistic_problem(RAGGED, 1)
     with problem.precision():
         run = simulated(problem, hb.ring(6), DSBO.bind(6, 9), seed)
         state = run.advance(run.initial_state(), 0, 9).state
@@ -126,7 +126,7 @@ def test_agents_disagree_in_a_held_state_as_they_do_in_it(seed: Any, kernel: typ
         v = np.asarray(run.gather_unpacked(state).v)
     deviations = v - v.mean(axis=-4, keepdims=True)
     assert found.keys() == {"v"}
-    assert kernel is SharedHessian or (deviations != 0).any()
+    assert step is SharedHessian or (deviations != 0).any()
     np.testing.assert_allclose(
         found["v"], (deviations**2).sum(axis=(-4, -3, -2, -1)) / 6, rtol=1e-12, atol=1e-30
     )
@@ -160,7 +160,7 @@ def quadratic_in_y(inner: Any) -> hb.Problem:
     ids=["policy", "tilted, failing stars", "tilted ring"],
 )
 def test_one_hessian_for_all(problem: hb.Problem, network: Any, links: Any, seed: Any) -> None:
-    assert_equal(both(problem, network, seed=seed, links=links), kernel=SharedHessian)
+    assert_equal(both(problem, network, seed=seed, links=links), step=SharedHessian)
 
 
 def straight(x: Any, y: Any, batch: Any) -> Any:
@@ -219,7 +219,7 @@ def test_other_losses_other_precision_and_bounds() -> None:
     assert_equal(ends, 1e-5)
 
 
-def test_only_dsbo_itself_with_a_narrow_y_has_a_kernel() -> None:
+def test_only_dsbo_itself_with_a_narrow_y_has_a_step() -> None:
     class Other(hb.DSBO):
         pass
 

@@ -1,4 +1,4 @@
-"""The checks of a network: what is wrong, where, the number, what follows, what to do."""
+"""The checks of a network. Each message says what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COMPUTED = "hb.Network(graph) to have the weights computed"
 
 
 def read_matrix(given: Any) -> tuple[CSR, np.ndarray]:
-    """A given W as its links and its diagonal, if it can carry a run."""
+    """The links and the diagonal of a given W; an error if no run could use it."""
     try:
         array = given if sp.issparse(given) else np.asarray(given)
         shape, dtype = array.shape, array.dtype
@@ -38,13 +38,13 @@ def read_matrix(given: Any) -> tuple[CSR, np.ndarray]:
         raise NetworkError("W is empty: a network needs at least one agent.")
     w = sp.csr_array(values)
     w.sum_duplicates()
-    # What was given in single precision can be no closer than this. It is kept as it is, not
-    # made symmetric or normalised: W stays the user's own.
+    # Single precision allows no tighter tolerance. W is used as given: it is not made symmetric or
+    # normalised.
     tolerance, noise = (1e-5, 1e-7) if rough else (1e-8, 1e-15)
     _check_entries(w, tolerance, noise)
 
-    # An entry within the rounding of a row's sum is no link. A link is one in both directions
-    # even if rounding left a zero in one of them, or else one end would wait for the other.
+    # An entry below the rounding error of a row's sum is no link. A link goes in both directions,
+    # even if rounding left a zero in one: otherwise one end would wait for the other.
     size = shape[0]
     both = (w + w.T).tocoo()
     linked = both.data > noise
@@ -99,8 +99,8 @@ def _check_entries(w: CSR, tolerance: float, noise: float) -> None:
 
 
 def _check_aperiodic(links: CSR) -> None:
-    # Walkers on W with no self-weight never forget whether their step was odd or even just when
-    # the double cover (each agent once for even steps, once for odd ones) falls apart.
+    # Without self-weights, W is periodic exactly when its double cover (each agent once for even
+    # steps, once for odd ones) is disconnected.
     if connected_components(sp.block_array([[None, links], [links, None]]))[0] > 1:
         raise NetworkError(
             "W never mixes: rho = 1. Its agents form two camps with links only from one to the "
@@ -138,7 +138,7 @@ def check_connected(links: CSR, labels: Sequence[Any], weights: str) -> None:
     if size <= SMALL:
         i = np.concatenate([row_numbers(links), last[:-1]])
         j = np.concatenate([links.indices, first[1:]])
-        # Joining would break what "uniform" needs, and leaves a given W without weights.
+        # "uniform" may not fit the joined graph, and a given W has no rule.
         rule = weights if weights in RULES and weights != "uniform" else "metropolis"
         joined = rho(weigh(links_of(size, i, j), rule))
         then = f" (rho = {shown(joined)} with {rule} weights)"
@@ -161,6 +161,6 @@ def _listed(words: Iterable[str]) -> str:
 
 
 def _told_apart(a: float, b: float) -> tuple[str, str]:
-    """Both numbers with as few digits as show that they differ."""
+    """Both numbers, with just enough digits to show that they differ."""
     pairs = [(f"{a:.{digits}g}", f"{b:.{digits}g}") for digits in (4, 10, 17)]
     return next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1])

@@ -1,7 +1,7 @@
-"""Links that fail: each with a probability, one over a span of steps, or all of a silent agent.
+"""Failing links: each with a probability, one over a span of steps, or all of a silent agent.
 
-Both ends of a failed link keep its weight for themselves, so W stays symmetric and doubly
-stochastic. Which links fail is a function of the seed, the step and the round alone.
+Both ends of a failed link add its weight to their own, so W stays symmetric and doubly stochastic.
+Which links fail depends only on the seed, the step and the round.
 """
 
 from __future__ import annotations
@@ -25,7 +25,18 @@ FOREVER = 2**31 - 1
 
 @dataclass(frozen=True)
 class Drop:
-    """Every link is down with this probability, anew in every round."""
+    """Every link is down with this probability, independently in every round.
+
+    Args:
+        probability: in [0, 1).
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("quadratic")(agents=4)
+        >>> dsoba = hb.DSOBA(alpha=0.01, beta=0.05, gamma=0.05, theta=0.2)
+        >>> hb.solve(problem, hb.ring(4), dsoba, steps=20, links=hb.Drop(0.1)).status
+        'finished'
+    """
 
     probability: float
 
@@ -39,7 +50,7 @@ class Drop:
         object.__setattr__(self, "probability", float(self.probability))
 
     def down(self, key: jax.Array, step: Any, ends: np.ndarray) -> Any:
-        # float32 whatever the precision: the same links fail in float32 and float64.
+        # Always float32, so that the same links fail in both precisions.
         return jax.random.uniform(key, (len(ends),), jnp.float32) < np.float32(self.probability)
 
     def lost_for_good(self, network: Network, steps: int) -> list[tuple[int, int]]:
@@ -48,7 +59,20 @@ class Drop:
 
 @dataclass(frozen=True)
 class Cut:
-    """The link between two agents is down from step `start` until before step `stop`."""
+    """The link between two agents is down from step `start` until before step `stop`.
+
+    Args:
+        first, second: the two agents.
+        start, stop: the span, in steps; without `stop` it has no end.
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("quadratic")(agents=4)
+        >>> dsoba = hb.DSOBA(alpha=0.01, beta=0.05, gamma=0.05, theta=0.2)
+        >>> cut = hb.Cut(2, 3, start=5, stop=10)
+        >>> hb.solve(problem, hb.ring(4), dsoba, steps=20, links=cut).status
+        'finished'
+    """
 
     first: int
     second: int
@@ -73,7 +97,20 @@ class Cut:
 
 @dataclass(frozen=True)
 class Silent:
-    """An agent neither sends nor hears from step `start` until before step `stop`."""
+    """An agent neither sends nor receives from step `start` until before step `stop`.
+
+    Args:
+        agent: the silent agent.
+        start, stop: the span, in steps; without `stop` it has no end.
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("quadratic")(agents=4)
+        >>> dsoba = hb.DSOBA(alpha=0.01, beta=0.05, gamma=0.05, theta=0.2)
+        >>> both = [hb.Silent(0, stop=5), hb.Drop(0.1)]
+        >>> hb.solve(problem, hb.ring(4), dsoba, steps=20, links=both).status
+        'finished'
+    """
 
     agent: int
     start: int = 0
@@ -122,17 +159,17 @@ class Links:
         self.warning = self._parts_for_good(network, steps)
 
     def down(self, key: jax.Array, step: Any) -> jax.Array:
-        """Which links are down in a round, in the order of `ends`."""
+        """True for each link that is down in a round, in the order of `ends`."""
         down = jnp.zeros(len(self.ends), bool)
         for number, failure in enumerate(self.failures):
             down |= failure.down(jax.random.fold_in(key, number), step, self.ends)
         return down
 
     def counter(self, key: jax.Array) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-        """How often each link was up in given rounds: drawn again, as the loop drew them.
+        """Counts how often each link was up in given rounds, by repeating the loop's draws.
 
-        `key` is the one for links, or one for each seed. Compiled once, whatever the number of
-        rounds, and holding one of them at a time.
+        `key` is the key for links, or one key per seed. It compiles once for any number of rounds
+        and holds one round at a time.
         """
 
         def in_round(key: jax.Array, step: jax.Array, path: jax.Array) -> jax.Array:
@@ -160,7 +197,7 @@ class Links:
         return ", ".join(str(failure) for failure in self.failures)
 
     def _parts_for_good(self, network: Network, steps: int) -> str:
-        """A warning where the links that stay down to the end of the run part the network."""
+        """A warning if the links that stay down to the end of the run split the network."""
         lost = {edge for f in self.failures for edge in f.lost_for_good(network, steps)}
         if not lost:
             return ""

@@ -1,6 +1,6 @@
-"""The mixing matrix W: how links are weighed, how W is stored, and its rho.
+"""The mixing matrix W: how links are weighted, how W is stored, and its rho.
 
-rho is the squared norm of W - 11'/K, found by the cheapest way that is exact for the matrix.
+rho is the squared norm of W - 11'/K, computed by the cheapest exact method for each matrix.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh, splu
 
-# A float64 scipy.sparse.csr_array. scipy has no types that a checker could follow.
+# A float64 scipy.sparse.csr_array. scipy has no types for it.
 CSR: TypeAlias = Any
 
-# (degrees, i, j) -> w_ij for the links i-j. The diagonal takes up the rest.
+# (degrees, i, j) -> w_ij for the links i-j. The diagonal makes rows sum to 1.
 Rule = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 RULES: dict[str, Rule] = {
@@ -27,7 +27,7 @@ RULES: dict[str, Rule] = {
 
 
 def links_of(size: int, rows: np.ndarray, cols: np.ndarray) -> CSR:
-    """Both directions of every edge, once and without loops."""
+    """Both directions of every edge, without repeats and loops."""
     rows, cols = rows[rows != cols], cols[rows != cols]
     ends = np.concatenate([rows, cols]), np.concatenate([cols, rows])
     return sp.csr_array((np.ones(ends[0].size), ends), shape=(size, size))
@@ -51,7 +51,7 @@ def store(links: CSR, diagonal: np.ndarray) -> CSR:
     ends = np.concatenate([row_numbers(links), own]), np.concatenate([links.indices, own])
     w = sp.csr_array((np.concatenate([links.data, diagonal]), ends), shape=links.shape)
     w.sort_indices()
-    # rho, the fingerprint and the dense copy are cached, so what they came from must not change.
+    # rho, the fingerprint and the dense copy are cached, so W must not change.
     for part in (w.data, w.indices, w.indptr):
         part.flags.writeable = False
     return w
@@ -77,7 +77,7 @@ def rho(w: CSR) -> float:
 
 
 def shown(value: float) -> str:
-    """rho in few digits, yet never as 1 when it is less."""
+    """rho in few digits, but never shown as 1 if it is less."""
     return f"{value:.2f}" if value < 0.995 else f"1 - {1 - value:.1e}"
 
 
@@ -86,7 +86,7 @@ def by_eigenvalues(w: CSR) -> float:
 
 
 def circulant_row(w: CSR) -> np.ndarray | None:
-    """Row 0, if every row is the one above shifted by one place."""
+    """Row 0, if every row is the row above shifted by one place."""
     size, stored = w.shape[0], np.diff(w.indptr)
     if stored.min() != stored.max():
         return None
@@ -111,10 +111,11 @@ def by_lanczos(w: CSR) -> float:
 
 
 def by_inverse(w: CSR) -> float:
-    """For long thin networks, whose eigenvalues crowd at 1: there the gap 1 - lambda is found.
+    """For long thin networks, whose eigenvalues crowd near 1: computes the gap 1 - lambda.
 
     The largest eigenvalue of the pseudo-inverse of I - W is 1 / gap, well apart from the others.
-    Grounding one agent (dropping its row and column) makes I - W positive definite to factorise.
+    Grounding one agent (dropping its row and column) makes I - W positive definite, so that it can
+    be factorised.
     """
     size = w.shape[0]
     grounded = _factorise(sp.eye_array(size - 1) - w[1:, 1:])
@@ -124,7 +125,7 @@ def by_inverse(w: CSR) -> float:
         return y - y.mean()
 
     top = 1 - 1 / _largest(pseudo_inverse, size)
-    # Gershgorin: no eigenvalue is below 2 min w_ii - 1, so the other end rarely has to be found.
+    # Gershgorin: no eigenvalue is below 2 min w_ii - 1, so the other end is rarely needed.
     if 1 - 2 * w.diagonal().min() > top:
         top = max(top, 1 - 1 / _largest(_factorise(sp.eye_array(size) + w).solve, size))
     return float(top**2)
@@ -136,7 +137,7 @@ def _factorise(a: Any) -> Any:
 
 
 def _largest(apply: Any, size: int, maxiter: int | None = None) -> float:
-    # ARPACK starts from a random vector unless told: rho must not vary from call to call.
+    # ARPACK's default start is random, and rho must not vary from call to call.
     start = np.random.default_rng(0).standard_normal(size)
     settings: Any = {"ncv": min(size, 40), "maxiter": maxiter, "tol": 1e-13}
     operator: Any = LinearOperator((size, size), matvec=apply, dtype=float)  # pyright: ignore

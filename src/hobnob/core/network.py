@@ -1,7 +1,7 @@
-"""Network: who talks to whom, how much each is heard, and how fast they come to agree.
+"""Network: who talks to whom, with what weight, and how fast they agree.
 
-Everything is sparse inside, so that a hundred thousand agents on a ring cost a few megabytes.
-Weight rules and rho are in mixing_matrix.py, checks in graph_checks.py.
+All matrices are sparse, so a hundred thousand agents on a ring take a few megabytes. Weight rules
+and rho are in mixing_matrix.py, checks in graph_checks.py.
 """
 
 from __future__ import annotations
@@ -36,23 +36,33 @@ DENSE_LIMIT = 20_000  # agents: a dense matrix of them takes 3.2 GB
 class Network:
     """Agents, their links, and the mixing matrix W.
 
-    Give a networkx graph (undirected; nodes 0 to K - 1 are those agents, others in their order,
-    self-loops and edge attributes are ignored) and the rule that weighs its links:
+    Give a networkx graph and the rule that weights its links:
 
         "metropolis"  w_ij = 1 / (1 + max(d_i, d_j)), for any graph
         "lazy"        (I + metropolis) / 2: no negative eigenvalues, for methods that need that
         "max-degree"  w_ij = 1 / (1 + max of all d)
         "uniform"     w_ij = 1 / (1 + d), for regular graphs: the paper's 1/3 on a ring
 
-    or W itself (NumPy, JAX, lists, scipy.sparse): symmetric, nonnegative, doubly stochastic.
-    `weights` is then not used, nor with a `Network`, which is copied. To weigh the links of a
-    network anew: `Network(network.graph, weights="lazy")`.
+    or give W itself. `Network(network.graph, weights="lazy")` changes the weights of a network.
 
     size      the number of agents K
     sparse    W as a scipy CSR array: float64, sorted, every diagonal entry stored
     labels    the graph's own names of the agents; 0 .. K-1 for a matrix
-    levels    networks of their own for some levels of an algorithm, see `with_levels`
+    levels    separate networks for some levels of an algorithm, see `with_levels`
     name, weights   for reports
+
+    Args:
+        graph_or_matrix: an undirected networkx graph, without regard to self-loops and edge
+            attributes: nodes named 0 to K - 1 are agents of that number, other nodes are numbered
+            in their order. Or W (NumPy, JAX, lists, scipy.sparse): symmetric, nonnegative, doubly
+            stochastic. Or a `Network`, which is copied.
+        weights: the rule; used for graphs only.
+
+    Example:
+        >>> import hobnob as hb
+        >>> import networkx as nx
+        >>> hb.Network(nx.cycle_graph(5), weights="lazy")
+        Network('graph': 5 agents, 5 links, weights='lazy', rho=0.59)
     """
 
     size: int
@@ -86,7 +96,7 @@ class Network:
     def _from_edges(
         cls, size: int, rows: np.ndarray, cols: np.ndarray, weights: str, name: str
     ) -> Network:
-        """The quick way in for topologies: edge arrays, in any order, repeats and loops allowed."""
+        """From arrays of edges, in any order; repeats and loops are allowed."""
         network = cls.__new__(cls)
         network._weigh(size, rows, cols, weights, name, range(size))
         return network
@@ -113,10 +123,10 @@ class Network:
         self.weights, self.name, self.labels = weights, name, labels
 
     def with_levels(self, **levels: Any) -> Network:
-        """The same agents, where some levels of an algorithm have links and weights of their own.
+        """The same agents, with separate links and weights for some levels of an algorithm.
 
         `hb.ring(8).with_levels(y=hb.complete(8))` mixes y on the complete graph and the rest on the
-        ring. It is for algorithms with levels, such as SPARKLE with x, y and z.
+        ring. Only algorithms with levels take it, such as SPARKLE with x, y and z.
         """
         made = {name: g if isinstance(g, Network) else Network(g) for name, g in levels.items()}
         for name, network in made.items():
@@ -132,7 +142,7 @@ class Network:
         return together
 
     def at_level(self, level: str | None) -> Network:
-        """The network that a level's messages travel on."""
+        """The network that carries a level's messages."""
         return self if level is None else self.levels.get(level, self)
 
     @cached_property
@@ -149,7 +159,7 @@ class Network:
 
     @cached_property
     def degrees(self) -> np.ndarray:
-        """How many neighbours each agent has, itself not counted."""
+        """The number of neighbours of each agent, without itself."""
         return np.diff(self.sparse.indptr) - 1
 
     @cached_property
@@ -168,7 +178,7 @@ class Network:
 
     @cached_property
     def rho(self) -> float:
-        """The *squared* norm of W - 11'/K: the disagreement that one round leaves, 0 is best."""
+        """The *squared* norm of W - 11'/K: how much disagreement one round leaves; 0 is best."""
         return rho(self.sparse)
 
     def neighbours(self, k: int) -> list[int]:
@@ -180,14 +190,14 @@ class Network:
 
     def fingerprint(self) -> str:
         """The sha256 of W, and of each level's: equal for equal matrices on every machine."""
-        # Index widths and byte orders vary from machine to machine; these do not.
+        # Fixed widths and byte order: scipy's vary from machine to machine.
         parts = (self.sparse.indptr, "<i8"), (self.sparse.indices, "<i8"), (self.sparse.data, "<f8")
         own = hashlib.sha256(b"".join(a.astype(t).tobytes() for a, t in parts)).hexdigest()
         levels = [f"{name} {self.levels[name].fingerprint()}" for name in sorted(self.levels)]
         return ", ".join([own, *levels])
 
     def __repr__(self) -> str:
-        # Printing must not start a long computation: a large network's rho shows once it is known.
+        # Printing must not start a long computation: show a large network's rho only if cached.
         known = self.size <= SMALL or "rho" in self.__dict__
         rho = f", rho={shown(self.rho)}" if known else ""
         links = int(self.degrees.sum()) // 2
@@ -201,7 +211,7 @@ class Network:
 def _in_order(graph: nx.Graph[Any]) -> list[Any]:
     """Nodes as agents: by number where they are 0 .. K - 1, else in the order they were added.
 
-    nx.Graph([(0, 2), (1, 2)]) lists its nodes as 0, 2, 1, and nobody means that.
+    nx.Graph([(0, 2), (1, 2)]) lists its nodes as 0, 2, 1, which nobody means.
     """
     numbered = set(graph.nodes) == set(range(len(graph)))
     return sorted(graph.nodes) if numbered else list(graph.nodes)

@@ -1,6 +1,6 @@
-"""The ready topologies: a public function here that returns a `Network` is registered by that.
+"""The ready topologies. Any public function here that returns a `Network` is registered.
 
-Files that start with an underscore are what `Network` itself is made of.
+network = hobnob.networks.get("ring")(5)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hobnob.ground.registry import Registry
 
 
 def _is_topology(value: Any) -> bool:
-    # By name: `Network` is built on this package's private files, so it cannot be imported here.
+    # By name, since annotations are strings in these files.
     if not inspect.isfunction(value):
         return False
     returned = value.__annotations__.get("return")

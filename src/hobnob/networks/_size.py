@@ -1,4 +1,4 @@
-"""The one check that all topologies share."""
+"""The check that all topologies share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hobnob.ground.errors import NetworkError
 
 
 def whole(value: Any, what: str, least: int = 1) -> int:
-    """`value` as an int, if it is a whole number that is large enough."""
+    """`value` as an int; an error unless it is a whole number of at least `least`."""
     try:
         number = operator.index(value)
     except TypeError:

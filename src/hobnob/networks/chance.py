@@ -1,4 +1,4 @@
-"""Networks drawn by lot. The same seed gives the same network."""
+"""Random networks. The same seed gives the same network."""
 
 from __future__ import annotations
 
@@ -22,8 +22,19 @@ def erdos_renyi(
 ) -> Network:
     """Each pair linked with the same probability; rho falls as probability * K grows.
 
-    A disconnected draw is thrown away and the next seed tried. Below the threshold ln K / K
-    hardly any draw is connected.
+    A disconnected draw is discarded and the next seed tried. Below the threshold ln K / K hardly
+    any draw is connected.
+
+    Args:
+        size: the number of agents K.
+        probability: of each link, in [0, 1].
+        seed: of the draw.
+        weights: the weight rule, as in `Network`.
+
+    Example:
+        >>> import hobnob as hb
+        >>> hb.erdos_renyi(20, 0.3, seed=1).size
+        20
     """
     size = whole(size, "The number of agents of a random graph")
     if not 0 <= probability <= 1:
@@ -50,9 +61,20 @@ def erdos_renyi(
 def random_regular(
     size: int, degree: int = 4, seed: int = 0, weights: str = "metropolis"
 ) -> Network:
-    """Equally many random neighbours for each: an expander, whose rho does not grow with K.
+    """Random neighbours, equally many for each agent: an expander, so rho does not grow with K.
 
-    It stays near ((1 + 2 sqrt(d - 1)) / (1 + d))^2, which is 0.80 for degree 4.
+    rho stays near ((1 + 2 sqrt(d - 1)) / (1 + d))^2, which is 0.80 for degree 4.
+
+    Args:
+        size: the number of agents K.
+        degree: d, the number of neighbours of each agent. It must be below K, and K d even.
+        seed: of the draw.
+        weights: the weight rule, as in `Network`.
+
+    Example:
+        >>> import hobnob as hb
+        >>> set(hb.random_regular(20, degree=4, seed=1).degrees.tolist())
+        {4}
     """
     size = whole(size, "The number of agents of a random regular graph")
     degree = whole(degree, "A degree", least=0)
@@ -68,7 +90,7 @@ def random_regular(
         )
 
     def draw(rng: np.random.Generator) -> Edges:
-        if degree == 2:  # only a ring is connected, and shuffled edges hardly ever make one
+        if degree == 2:  # only a ring is connected, and shuffling hardly ever makes one
             agents = rng.permutation(size)
             return agents, np.roll(agents, 1)
         return _shuffled(*_circulant(size, degree), size, rng)
@@ -92,7 +114,7 @@ def _connected(size: int, draw: Callable[[np.random.Generator], Edges], seed: in
 
 
 def _circulant(size: int, degree: int) -> Edges:
-    """Each linked to the nearest ones round a circle, and across it if the degree is odd."""
+    """Links to the nearest agents on a circle, and to the opposite one if the degree is odd."""
     agents = np.arange(size)
     hops = np.arange(1, degree // 2 + 1)
     rows, cols = np.repeat(agents, hops.size), np.add.outer(agents, hops).ravel() % size
@@ -103,10 +125,10 @@ def _circulant(size: int, degree: int) -> Edges:
 
 
 def _shuffled(rows: np.ndarray, cols: np.ndarray, size: int, rng: np.random.Generator) -> Edges:
-    """Swap ends, a-b and c-d for a-d and c-b, until the first layout is forgotten.
+    """Swap ends of pairs of edges, a-b and c-d to a-d and c-b, until the layout is random.
 
-    Unlike pairing loose ends at random, this has nothing to repair: degrees stay, and swaps that
-    would link a pair twice or an agent to itself are left out. All edges swap at once.
+    Unlike pairing loose ends at random, this needs no repair: degrees stay the same, and swaps that
+    would link a pair twice or an agent to itself are skipped. All edges swap at once.
     """
 
     def code(i: np.ndarray, j: np.ndarray) -> np.ndarray:

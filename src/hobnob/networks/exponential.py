@@ -1,4 +1,4 @@
-"""A network where everyone is a few calls from everyone."""
+"""A network where any two agents are a few hops apart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ from hobnob.networks._size import whole
 def exponential(size: int, weights: str = "metropolis") -> Network:
     """Agent k linked to k ± 1, 2, 4, 8, ...: 1 - rho falls only like 1 / log K.
 
-    Each agent has about 2 log2(K) neighbours. This is the static graph, the same in every round.
+    Each agent has about 2 log2(K) neighbours. The graph is the same in every round.
+
+    Args:
+        size: the number of agents K.
+        weights: the weight rule, as in `Network`.
+
+    Example:
+        >>> import hobnob as hb
+        >>> hb.exponential(16).neighbours(0)
+        [1, 2, 4, 8, 12, 14, 15]
     """
     size = whole(size, "The number of agents of an exponential graph")
     agents = np.arange(size)

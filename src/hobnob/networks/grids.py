@@ -1,4 +1,4 @@
-"""Networks laid out on a surface."""
+"""Networks laid out as a grid."""
 
 from __future__ import annotations
 
@@ -14,8 +14,18 @@ from hobnob.networks._size import whole
 def torus(rows: int, columns: int | None = None, weights: str = "metropolis") -> Network:
     """A grid whose edges wrap round. 1 - rho falls like 8 pi^2 / (5 n^2), n the longer side.
 
-    `torus(3, 4)` has three rows of four agents. With one number, `torus(12)`, that many agents
-    are laid out as squarely as can be: here three by four again.
+    `torus(3, 4)` has three rows of four agents. `torus(12)` lays out 12 agents as squarely as
+    possible, here three by four again.
+
+    Args:
+        rows: the number of rows, or of all agents if `columns` is not given.
+        columns: the number of columns.
+        weights: the weight rule, as in `Network`.
+
+    Example:
+        >>> import hobnob as hb
+        >>> hb.torus(3, 4)
+        Network('torus': 12 agents, 24 links, weights='metropolis', rho=0.36)
     """
     if columns is None:
         rows, columns = _squarest(whole(rows, "The number of agents of a torus"))

@@ -1,4 +1,4 @@
-"""Networks where someone talks to everyone."""
+"""Networks where at least one agent talks to all others."""
 
 from __future__ import annotations
 
@@ -10,14 +10,34 @@ from hobnob.networks._size import whole
 
 
 def star(size: int, weights: str = "metropolis") -> Network:
-    """Agent 0 in the middle, linked to all others: rho = (1 - 1/K)^2, worse the larger it is."""
+    """Agent 0 in the middle, linked to all others: rho = (1 - 1/K)^2, which grows with K.
+
+    Args:
+        size: the number of agents K.
+        weights: the weight rule, as in `Network`.
+
+    Example:
+        >>> import hobnob as hb
+        >>> hb.star(4).degrees.tolist()
+        [3, 1, 1, 1]
+    """
     size = whole(size, "The number of agents of a star")
     others = np.arange(1, size)
     return Network._from_edges(size, np.zeros_like(others), others, weights, "star")
 
 
 def complete(size: int, weights: str = "metropolis") -> Network:
-    """Everyone linked to everyone: W = 11'/K and rho = 0 (1/4 with lazy weights)."""
+    """All agents linked to each other: W = 11'/K and rho = 0 (1/4 with lazy weights).
+
+    Args:
+        size: the number of agents K.
+        weights: the weight rule, as in `Network`.
+
+    Example:
+        >>> import hobnob as hb
+        >>> hb.complete(4).matrix[0]
+        array([0.25, 0.25, 0.25, 0.25])
+    """
     size = whole(size, "The number of agents of a complete graph")
     if size > DENSE_LIMIT:
         raise NetworkError(

@@ -1,15 +1,28 @@
 # Two commands do everything: `make demo` and `make test`. Both set up what they need.
+# `make check` answers in two minutes while you work.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types unit docs bench bench-check clean
+# The newest supported JAX needs a newer Python than the oldest does.
+NEWEST_PYTHON ?= $(shell .ci/newest-python)
+NEWEST := .venv-newest
+NEWEST_READY := $(NEWEST)/.ready
+
+INSTALL := pip install --quiet --disable-pip-version-check
+PYTEST := pytest -n 2 --dist worksteal
+FAST := -m "not slow"
+
+.PHONY: demo test check lint types unit test-newest check-newest docs bench bench-check clean
 
 demo: $(READY)
 	$(BIN)/hobnob demo
 
 test: lint types unit
+
+check: lint types
+	$(BIN)/$(PYTEST) $(FAST)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -19,7 +32,13 @@ types: $(READY)
 	$(BIN)/pyright --warnings
 
 unit: $(READY)
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/$(PYTEST)
+
+test-newest: $(NEWEST_READY)
+	$(NEWEST)/bin/$(PYTEST)
+
+check-newest: $(NEWEST_READY)
+	$(NEWEST)/bin/$(PYTEST) $(FAST)
 
 docs: $(READY)
 	$(BIN)/python -m sphinx -W --keep-going -q docs build/docs
@@ -33,8 +52,14 @@ bench-check: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	$(BIN)/$(INSTALL) --constraint constraints.txt --editable '.[test]'
 	touch $(READY)
 
+$(NEWEST_READY): pyproject.toml constraints-newest.txt
+	@test -n "$(NEWEST_PYTHON)" || .ci/newest-python
+	$(NEWEST_PYTHON) -m venv $(NEWEST)
+	$(NEWEST)/bin/$(INSTALL) --constraint constraints-newest.txt --editable '.[test]'
+	touch $(NEWEST_READY)
+
 clean:
-	rm -rf $(VENV) build runs
+	rm -rf $(VENV) $(NEWEST) build runs

@@ -19,6 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import hobnob as hb
+from hobnob.core.setup import Setup
+from hobnob.run.run import Run
 
 AGENTS, EXAMPLES, PIXELS, CLASSES, BATCH, STEPS = 8, 500, 784, 10, 32, 5
 
@@ -88,8 +90,9 @@ def main() -> None:
     problem = hb.Problem(outer, inner, x0, y0, shards, shards, BATCH)
     algorithm = hb.algorithms.get(name).suggest(hb.Scale(20.0, 0.01))
     with problem.precision():
-        run = hb.Simulate().start(problem, hb.ring(AGENTS), algorithm.bind(AGENTS, STEPS), 0)
-        kinds = jax.tree.leaves(run._traced[1])
+        setup = Setup(problem, hb.ring(AGENTS), algorithm.bind(AGENTS, STEPS))
+        run = Run.start(hb.Simulate(), setup)
+        kinds = jax.tree.leaves(run.shapes)
     state = sum(kind.size * kind.dtype.itemsize for kind in kinds)
     del run
 

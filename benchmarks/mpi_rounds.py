@@ -25,6 +25,8 @@ import numpy as np
 
 import hobnob as hb
 from benchmarks.table import Row
+from hobnob.core.setup import Setup
+from hobnob.run.run import Run
 
 SIZES = {"112 B": 14, "313 kB": 39_125, "8 MB": 1_000_000}  # numbers in float64
 ROUNDS = {"112 B": 2000, "313 kB": 200, "8 MB": 6}  # a turn, per `seconds`
@@ -98,7 +100,7 @@ def rounds_table(out: Path, seconds: float) -> None:
         runtime, network = hb.Mpi(), hb.ring(comm.size)
         problem = problem_of(comm.size, numbers)
         with problem.precision(), runtime.watched(network):
-            run = runtime.start(problem, network, Gossip(), 0)
+            run = Run.start(runtime, Setup(problem, network, Gossip()))
             state = run.initial_state()
 
             def through(rounds: int, run: Any = run, state: Any = state) -> None:
@@ -124,7 +126,7 @@ def scaling(out: Path, seconds: float) -> None:
     dsbo = hb.DSBO.suggest(hb.Scale(12.0, 1.0))
     network, runtime = hb.ring(agents), hb.Mpi()
     with problem.precision(), runtime.watched(network):
-        run = runtime.start(problem, network, dsbo.bind(agents, 1000), 0)
+        run = Run.start(runtime, Setup(problem, network, dsbo.bind(agents, 1000)))
         state = run.initial_state()
         run.advance(state, 0, 3)
         steps = max(20, int(200 * seconds))

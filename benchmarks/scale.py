@@ -13,6 +13,8 @@ import numpy as np
 import hobnob as hb
 from benchmarks.table import Row
 from benchmarks.timing import pace, paced, slope
+from hobnob.core.setup import Setup
+from hobnob.run.run import Run
 
 DSOBA = hb.DSOBA(alpha=1e-3, beta=1e-2, gamma=1e-2, theta=0.2)
 D = 10
@@ -54,16 +56,18 @@ def long_y(dim: int) -> hb.Problem:
     return hb.Problem(outer, inner, np.zeros(1), np.zeros(dim), shards, shards)
 
 
-def held(problem: hb.Problem, network: hb.Network) -> float:
+def memory_held(problem: hb.Problem, network: hb.Network) -> float:
     """Bytes that the loop of a run holds, old state, new state and all between, a byte of state.
 
     As XLA plans them. What the process takes besides, such as data and programs, is not in it.
     """
     with problem.precision():
-        run = hb.Simulate().start(problem, network, DSOBA, 0)
+        run = Run.start(hb.Simulate(), Setup(problem, network, DSOBA))
         state = run.initial_state()
         run.overwrite_large(state)
-        program = run._advance.lower(run.world, state, np.int32(0), np.int32(1)).compile()
+        program = (
+            run._loops[run.overwrites].lower(run.world, state, np.int32(0), np.int32(1)).compile()
+        )
         found = program.memory_analysis()
     assert found is not None
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
@@ -89,7 +93,7 @@ def rows(quick: bool) -> Iterator[Row]:
             built.append(time.perf_counter() - clock)
             window = max(12, 400_000 // agents)
             steps.append(min(pace(problem, network, DSOBA, window) for _ in range(2)))
-            memory = held(problem, network)
+            memory = memory_held(problem, network)
         total = [b + 100 * s for b, s in zip(built, steps, strict=True)]
         large = [k for k, agents in enumerate(sizes) if agents >= 1000]
         taken = steps if name == "exponential graph" else total
@@ -109,7 +113,7 @@ def rows(quick: bool) -> Iterator[Row]:
         window = max(12, 10**6 // dim)
         steps.append(min(pace(problem, network, DSOBA, window) for _ in range(2)))
         copies.append(copy_seconds(dim))
-        memory = held(problem, network)
+        memory = memory_held(problem, network)
     each = ", ".join(f"{s * 1e6:,.0f}" for s in steps)
     yield Row(f"D-SOBA, K=8, d_y to {dims[-1]:,}: slope of time", "d_y",
               slope([float(d) for d in dims], steps), 1.05, at_most=True,

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 import hobnob as hb
-from hobnob.run.progress import Progress
+from hobnob.run.progress import ProgressBar
 
 
 class Windows(NamedTuple):
@@ -45,7 +45,7 @@ def ratio_in_turns(turns: int, one: Windows, other: Windows) -> float:
     may_go = [threading.Semaphore(1), threading.Semaphore(0)]
     here, over = threading.local(), threading.Event()
 
-    def take_turns(bar: Progress, step: int, rate: float, row: Any) -> None:
+    def take_turns(bar: ProgressBar, step: int, rate: float, row: Any) -> None:
         me, window = here.side, sides[here.side].steps
         if step % window:
             return
@@ -68,7 +68,7 @@ def ratio_in_turns(turns: int, one: Windows, other: Windows) -> float:
 
     # The bar, which nobody sees, is told of every chunk once it is recorded. A callback would be
     # given the state, which a run opens for nobody else.
-    with mock.patch.object(Progress, "update", take_turns), ThreadPoolExecutor(2) as pool:
+    with mock.patch.object(ProgressBar, "chunk", take_turns), ThreadPoolExecutor(2) as pool:
         list(pool.map(run, (0, 1)))
     ours, theirs = (np.array(each[1:]) for each in seconds)  # the first one warms up
     return float(np.median(ours / theirs))

@@ -18,5 +18,4 @@ def simulated(
     links: Links | None = None,
 ) -> Run:
     seeds = seeds if isinstance(seeds, int) else tuple(seeds)
-    setup = Setup(problem, network, algorithm, seeds, links)
-    return Run(setup, *hb.Simulate().join(setup))
+    return Run.start(hb.Simulate(), Setup(problem, network, algorithm, seeds, links))

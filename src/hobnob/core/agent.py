@@ -1,7 +1,7 @@
-"""Agent: all that one agent may do in a step.
+"""Agent: everything that one agent may do in a step.
 
-It draws from its own data, differentiates its own losses, and speaks to its neighbours through
-`mix`, the only door. There is no agent axis in scope: another agent's data cannot be reached.
+It draws from its own data, differentiates its own losses, and talks to its neighbours only through
+`mix`. There is no agent axis in scope, so it cannot reach another agent's data.
 """
 
 from __future__ import annotations
@@ -27,34 +27,39 @@ Tree = TypeVar("Tree")
 
 
 class Exchange(Protocol):
-    """What a runtime does for an agent that speaks."""
+    """How a runtime carries an agent's messages."""
 
     def mix(self, tree: Any, path: tuple[Any, ...], level: str | None) -> Any:
-        """The weighted sum over the neighbours that the level has.
+        """The weighted sum over the neighbours at this level.
 
         `path` says which of a step's rounds this is.
         """
         ...
 
     def to_server(self, tree: Any) -> Any:
-        """The mean over all agents, as a server knows it."""
+        """The mean over all agents, as held by a server."""
         ...
 
     def from_server(self, tree: Any) -> Any:
-        """What a server, which holds the same tree for all agents, sends to this one."""
+        """What a server sends to all agents."""
         ...
 
     def loop(self, count: Any, body: Callable[[Any, Any, Any], Any], start: Any) -> Any:
-        """`body(exchange, i, value)` for i = 0 .. count - 1: how to speak inside, and the value."""
+        """Run `body(exchange, i, value)` for i = 0 .. count - 1; messages inside use `exchange`."""
         ...
 
 
 class Agent:
     """One agent in one step. A runtime makes it; an algorithm uses it.
 
-    x and y are flat vectors here. A batch is named by its slot, the letter that it has in the
-    paper: the same slot of the same step always draws the same batch, and two batches of one step
-    need two names.
+    x and y are flat vectors here. A slot names a batch by its letter in the paper: the same slot of
+    the same step always draws the same batch, so two batches of one step need two names.
+
+    Example:
+        >>> def step(self, agent, state):  # of an algorithm
+        ...     xi = agent.draw_inner("xi")  # a batch of the agent's own data
+        ...     gradient, products = agent.inner_products(state.x, state.y, xi)
+        ...     return agent.mix(state)  # the weighted sum over the neighbours and itself
     """
 
     def __init__(
@@ -96,36 +101,36 @@ class Agent:
 
     @property
     def outer_records(self) -> int:
-        """How many rows a table of `each_outer` needs."""
+        """The number of rows that a table for `each_outer` needs."""
         return self._problem.outer_data.records
 
     @property
     def inner_records(self) -> int:
-        """How many rows a table of `each_inner` needs."""
+        """The number of rows that a table for `each_inner` needs."""
         return self._problem.inner_data.records
 
     def zeros(self, *shape: int) -> jax.Array:
         return jnp.zeros(shape, self._problem.dtype)
 
     def rates(self, *schedules: Schedule, at: Any = None) -> tuple[jax.Array, ...]:
-        """The step sizes of this step; or those at another count, such as a loop's."""
+        """The step sizes at this step, or at another count `at`, such as a loop's."""
         when = self.step if at is None else at
         return tuple(jnp.asarray(value_at(s, when), self._problem.dtype) for s in schedules)
 
     # --- what it draws -------------------------------------------------------------------------
 
     def draw_outer(self, slot: str, count: int | None = None) -> Any:
-        """A batch for f; with `count`, that many independent ones."""
+        """A batch for f; with `count`, that many independent batches."""
         self._ledger.add("samples", 1 if count is None else count, per="outer draw")
         return self._problem.outer_data.draw(self._slot_key(slot), self._outer_place, count)
 
     def draw_inner(self, slot: str, count: int | None = None) -> Any:
-        """A batch for g; with `count`, that many independent ones."""
+        """A batch for g; with `count`, that many independent batches."""
         self._ledger.add("samples", 1 if count is None else count, per="inner draw")
         return self._problem.inner_data.draw(self._slot_key(slot), self._inner_place, count)
 
     def draw_below(self, slot: str, bound: int) -> jax.Array:
-        """A whole number from 0 to `bound` - 1, all equally likely."""
+        """A uniformly random whole number from 0 to `bound` - 1."""
         return integers(self._slot_key(slot), (), bound)
 
     # --- what it differentiates ----------------------------------------------------------------
@@ -197,7 +202,7 @@ class Agent:
     def cross(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
         """J = grad_xy g, of shape (d_x, d_y)."""
         self._ledger.add("matrices", 1)
-        if x.size < y.size:  # as many passes as the shorter one has entries
+        if x.size < y.size:  # jacfwd takes one pass per entry, so use the shorter vector
             return jax.jacfwd(jax.grad(self._inner, argnums=1), argnums=0)(x, y, batch).T
         return jax.jacfwd(jax.grad(self._inner, argnums=0), argnums=1)(x, y, batch)
 
@@ -207,7 +212,7 @@ class Agent:
         return jax.hessian(self._inner, argnums=1)(x, y, batch)
 
     def hessians(self, x: jax.Array, y: jax.Array, batches: Any) -> jax.Array:
-        """The Hessian of every one of several batches, stacked."""
+        """The Hessians of several batches, stacked."""
         count = jax.tree.leaves(batches)[0].shape[0]
         self._ledger.add("matrices", count)
         return jax.vmap(lambda batch: jax.hessian(self._inner, argnums=1)(x, y, batch))(batches)
@@ -215,10 +220,9 @@ class Agent:
     def each_outer(
         self, derive: Callable[[Any], jax.Array], batch: Any
     ) -> tuple[jax.Array, jax.Array]:
-        """Of each record of a batch for f: its number in the agent's shard, and what is derived.
+        """For each record of a batch for f: its number in the agent's shard, and `derive` of it.
 
-        `derive` is given the record as a batch of one. Its calls count as one for the whole batch,
-        as those for its mean do.
+        `derive` is given the record as a batch of one. Costs are counted once for the whole batch.
         """
         rows, singles = self._problem.outer_data.singles(self._outer_place, batch)
         return rows, jax.vmap(derive)(singles)
@@ -226,17 +230,17 @@ class Agent:
     def each_inner(
         self, derive: Callable[[Any], jax.Array], batch: Any
     ) -> tuple[jax.Array, jax.Array]:
-        """The same for a batch for g."""
+        """`each_outer` for a batch for g."""
         rows, singles = self._problem.inner_data.singles(self._inner_place, batch)
         return rows, jax.vmap(derive)(singles)
 
     # --- what it repeats -----------------------------------------------------------------------
 
     def repeat(self, times: Times, body: Callable[[Agent, Any, Tree], Tree], start: Tree) -> Tree:
-        """`body(agent, i, value)` for i = 0, 1, ..., `times` - 1, from `start`.
+        """Apply `value = body(agent, i, value)` for i = 0, 1, ..., `times` - 1, from `start`.
 
         `times` is a number, or a function of the step. All agents repeat equally often, so they
-        may speak to each other inside. The agent that the body is given draws anew every time.
+        may exchange messages inside. The body's agent makes fresh draws in every pass.
         """
 
         def inside(i: Any, ledger: Ledger, exchange: Exchange) -> Agent:
@@ -246,7 +250,7 @@ class Agent:
             agent._slots = set(self._slots)
             return agent
 
-        # JAX may trace a loop's body any number of times: what it costs is counted beside it.
+        # JAX may trace a loop's body any number of times, so its costs are counted separately.
         counted = inside(0, self._ledger, copy(self._exchange))
         with self._ledger.repeated(times):
             jax.eval_shape(lambda value: body(counted, 0, value), start)
@@ -262,20 +266,20 @@ class Agent:
     def mix(self, tree: Tree, level: str | None = None) -> Tree:
         """sum_j w_kj tree_j over the neighbours and the agent itself.
 
-        All arrays of the tree travel as one message to each neighbour. An algorithm that names its
-        `levels` says which one this is for: the user may have given it a network of its own.
+        All arrays of the tree go to each neighbour as one message. An algorithm with `levels` says
+        which one this is, since the user may have given it a separate network.
         """
         self._site += 1
         self._ledger.add_message(_sizes(tree), per=link_of(level), site=self._site)
         return self._exchange.mix(tree, (self._site, *self._loops), level)
 
     def to_server(self, tree: Tree) -> Tree:
-        """The mean over all agents, as a server knows it that each of them sends its tree to."""
+        """The mean over all agents, each of which sends its tree to a server."""
         self._ledger.add_message(_sizes(tree, "up"), per="step")
         return self._exchange.to_server(tree)
 
     def from_server(self, tree: Tree) -> Tree:
-        """What a server sends to all agents; everything else that it holds stays with it."""
+        """What a server sends to all agents; it keeps everything else."""
         self._ledger.add_message(_sizes(tree, "down"), per="step")
         return self._exchange.from_server(tree)
 
@@ -290,8 +294,8 @@ class Agent:
         return self._problem.inner_loss(x, y, self._inner_place, batch)
 
     def _slot_key(self, slot: str) -> jax.Array:
-        # A draw inside a loop has the loop's index in its key: another loop of the same depth that
-        # used the same name would draw the same batches again.
+        # A key inside a loop depends on the loop's index, not on the loop: two loops of the same
+        # depth that used one name would draw the same batches.
         name = len(self._loops), slot
         if name in self._slots:
             raise SettingError(
@@ -306,7 +310,7 @@ class Agent:
 
 
 def _sizes(tree: Any, prefix: str = "") -> dict[str, int]:
-    """The bytes of each part of a message, by its name in the tree."""
+    """The bytes of each part of a message, by name."""
     sizes: dict[str, int] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         name = " ".join(filter(None, (prefix, jax.tree_util.keystr(path, simple=True))))

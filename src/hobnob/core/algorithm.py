@@ -1,4 +1,4 @@
-"""What every algorithm is: hyper-parameters with `init` and `step`, written for one agent."""
+"""Algorithm, the base class: hyper-parameters with `init` and `step`, written for one agent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,17 @@ if TYPE_CHECKING:
 
 
 class Scale(NamedTuple):
-    """What an algorithm is told about a problem when it is asked for settings that work."""
+    """What `Algorithm.suggest` needs to know about a problem.
+
+    Args:
+        smoothness: L, the largest curvature of the inner problem.
+        strong_convexity: mu, its smallest curvature.
+
+    Example:
+        >>> import hobnob as hb
+        >>> hb.DSBO.suggest(hb.Scale(smoothness=10.0, strong_convexity=1.0)).terms
+        40
+    """
 
     smoothness: float
     strong_convexity: float
@@ -28,27 +38,47 @@ class Scale(NamedTuple):
 class Algorithm:
     """The base of every algorithm: it checks hyper-parameters and binds schedules.
 
-    A subclass is a frozen dataclass in a file of its own. Its state is a NamedTuple with at least
-    the flat vectors `x` and `y`.
+    A subclass is a frozen dataclass in its own file. Its state is a NamedTuple with at least the
+    flat vectors `x` and `y`.
 
-    `single_agent`, `server`, `compositional` and `finite_sum` say what it is for; `levels` names
-    the parts of it whose messages may travel on networks of their own. `exact` says what constant
-    step sizes lead to when agents differ and nothing is random: True, the solution itself; False, a
-    point whose distance from it shrinks with the step sizes. A `biased` one finds a wrong point
-    whatever they are; one with `chance` draws lots of its own, so that it is right in the mean.
+    `single_agent`, `server`, `compositional` and `finite_sum` say what it is for. `levels` names
+    the parts whose messages may use separate networks. `exact` says where constant step sizes end
+    when agents differ and nothing is random: at the solution if True; if False, at a point whose
+    distance from it shrinks with the step sizes. A `biased` algorithm ends at a wrong point for any
+    step sizes. One with `chance` makes random draws of its own and is right only in the mean.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> from typing import Any, NamedTuple
+        >>> import hobnob as hb
+        >>> class State(NamedTuple):
+        ...     x: Any
+        ...     y: Any
+        >>> @dataclass(frozen=True, kw_only=True)
+        ... class OnlyInner(hb.Algorithm):
+        ...     gamma: Any = hb.fields.positive()
+        ...     def init(self, agent):
+        ...         return State(agent.x0, agent.y0)
+        ...     def step(self, agent, state):
+        ...         (gamma,) = agent.rates(self.gamma)
+        ...         gradient = agent.inner_gradient(state.x, state.y, agent.draw_inner("xi"))
+        ...         return State(state.x, agent.mix(state.y) - gamma * gradient)
+        >>> problem = hb.problems.get("quadratic")(agents=4)
+        >>> hb.solve(problem, hb.ring(4), OnlyInner(gamma=0.05), steps=20).status
+        'finished'
     """
 
     exact: ClassVar[bool]
     biased: ClassVar[bool] = False
     chance: ClassVar[bool] = False
-    single_agent: ClassVar[bool] = False  # it knows of no network
-    server: ClassVar[bool] = False  # its agents speak to a server, not to each other
-    compositional: ClassVar[bool] = False  # it needs g = 1/2 |y - h(x)|^2
-    finite_sum: ClassVar[bool] = False  # it remembers something of every record
+    single_agent: ClassVar[bool] = False  # uses no network
+    server: ClassVar[bool] = False  # its agents talk to a server, not to each other
+    compositional: ClassVar[bool] = False  # needs g = 1/2 |y - h(x)|^2
+    finite_sum: ClassVar[bool] = False  # remembers every record
     levels: ClassVar[tuple[str, ...]] = ()  # what it passes to `agent.mix` as `level`
 
     def init(self, agent: Agent) -> Any:
-        """The state that an agent starts with."""
+        """An agent's first state."""
         raise NotImplementedError
 
     def step(self, agent: Agent, state: Any) -> Any:
@@ -57,11 +87,11 @@ class Algorithm:
 
     @classmethod
     def suggest(cls, scale: Scale) -> Self:
-        """Constant step sizes that are safe for a problem of this curvature."""
+        """Safe constant step sizes for a problem of this curvature."""
         raise NotImplementedError
 
     def check_fits(self, problem: Any, network: Any, links: Any = None) -> None:
-        """Refuse a problem, a network or failures that the algorithm is not for."""
+        """Refuse a problem, a network or failures that the algorithm cannot handle."""
         name = type(self).__name__
         if self.server and links is not None:
             raise SettingError(
@@ -101,7 +131,7 @@ class Algorithm:
                     )
 
     def explain_divergence(self, step: int, largest_curvature: float) -> str:
-        """What in the settings may have caused it, given the curvature just before."""
+        """Say which setting may have caused it, given the curvature just before."""
         return f"The largest curvature of the inner problem was {largest_curvature:.3g}."
 
     def __post_init__(self) -> None:
@@ -114,7 +144,7 @@ class Algorithm:
                 raise SettingError(f"{name} = {value!r} must be {allowed}.")
             if metadata.get("fixed") or not callable(value):
                 self._check(name, value)
-            if metadata.get("whole"):  # 20.0, as np.ceil gives it, counts matrices as well as 20
+            if metadata.get("whole"):  # np.ceil gives 20.0, which is accepted as 20
                 number: Any = value
                 object.__setattr__(self, name, int(number))
         known = dict(self._settings())
@@ -125,7 +155,7 @@ class Algorithm:
             )
 
     def bind(self, agents: int, steps: int) -> Self:
-        """The same algorithm with K and T known to its schedules, and their values checked."""
+        """The same algorithm with K and T bound in its schedules, and their values checked."""
         changes = {name: bound(v, agents, steps) for name, v in self._settings() if callable(v)}
         for name, schedule in changes.items():
             values = self._values(name, schedule, (agents, steps))
@@ -146,7 +176,7 @@ class Algorithm:
         }
 
     def with_traced(self, step_sizes: Mapping[str, Any]) -> Self:
-        """The same with other step sizes, which a trace may not look at and so are not checked."""
+        """The same with other step sizes. They are traced values, so they cannot be checked."""
         if not step_sizes:
             return self
         other = copy(self)
@@ -188,7 +218,7 @@ class Algorithm:
             raise SettingError(f"{name} = {number:.3g}{where} {complaint}.{advice}")
 
     def _values(self, name: str, schedule: Any, size: tuple[int, int]) -> np.ndarray:
-        """All the values of a schedule, once the first has shown to be a number."""
+        """All values of a schedule, after a check that the first is a number."""
         try:
             first = schedule(0)
             if _is_number(first):

@@ -1,16 +1,16 @@
 """What agents hold: records to index, or a simulator to run.
 
-Both sources answer the same questions, so nothing else in the library asks which one it has:
+Both sources have the same methods, so the rest of the library does not ask which one it has:
 
-- `place()`: the arrays of the whole network, and which of them have one row an agent;
-- `draw(key, place, count)`: a *handle* on a fresh batch. It is tiny (row numbers, or a key): the
-  records are only looked up where a loss is evaluated;
+- `place()`: the arrays of the whole network;
+- `draw(key, place, count)`: a *handle* on a fresh batch: row numbers, which are looked up when a
+  loss is evaluated, or a simulator's batch itself;
 - `evaluate(loss, x, y, place, handle)`: the mean loss of that batch;
-- `singles(place, handle)`: its records one by one, for who remembers something of each; `records`
-  is how many there are to remember, and a simulator has none;
-- `pooled(loss, x, y, place)`: the mean over agents of each agent's mean loss over all it has.
+- `singles(place, handle)`: its records one by one, for methods that remember each record; `records`
+  counts them, and is 0 for a simulator;
+- `pooled(loss, x, y, place)`: the mean over agents of each agent's mean loss over all its data.
 
-In `pooled` a place is the whole network's; otherwise it is one agent's own.
+`pooled` takes the place of the whole network, the others that of one agent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Loss = Callable[[Any, Any, Any], jax.Array]
 
 
 class Place(NamedTuple):
-    """Where an agent finds its data. Row numbers are counted over all shards, one after another."""
+    """Where an agent finds its data. Rows are numbered through all shards in order."""
 
     arrays: Any
     start: Any
@@ -41,14 +41,21 @@ class Place(NamedTuple):
 
 
 class Records:
-    """One shard of records an agent; shards may differ in length.
+    """One shard of records per agent; shards may differ in length.
 
     Args:
         shards: one pytree of arrays per agent, leading axis = records.
-        batch_size: how many records a batch has, drawn uniformly with replacement from the
-            agent's own shard, whatever its length; None takes the whole shard, without noise.
-        label: what messages call them.
-        agents: whose shards they are, where they are not those of 0, 1, ...
+        batch_size: the number of records in a batch, drawn uniformly with replacement from the
+            agent's own shard; None takes the whole shard, without noise.
+        label: what error messages call the data.
+        agents: the agents' numbers, if they are not 0, 1, ...
+
+    Example:
+        >>> import hobnob as hb
+        >>> import numpy as np
+        >>> records = hb.Records([np.zeros((5, 2)), np.zeros((20, 2))], batch_size=4)
+        >>> records.size, records.samples_per_draw().tolist()
+        (2, [4, 4])
     """
 
     def __init__(
@@ -73,7 +80,7 @@ class Records:
         return np.concatenate([[0], np.cumsum(self.lengths)[:-1]]).astype(np.int32)
 
     def hosted(self, agents: Sequence[int]) -> Records:
-        """The records of some agents alone."""
+        """The records of some agents only."""
         other, chosen = copy(self), np.asarray(agents)
         spans = zip(self.starts[chosen].tolist(), self.lengths[chosen].tolist(), strict=True)
         rows = np.concatenate([np.arange(at, at + length) for at, length in spans])
@@ -90,7 +97,7 @@ class Records:
         return bool((self.lengths != self.lengths[0]).any())
 
     def samples_per_draw(self) -> np.ndarray:
-        """For each agent: the records that one draw uses."""
+        """For each agent, the number of records in one draw."""
         return self.lengths if self.noiseless else np.full(self.size, self.batch_size)
 
     def place(self) -> Place:
@@ -101,7 +108,7 @@ class Records:
 
     @property
     def per_agent(self) -> Place:
-        """Which axis of a place belongs to the agents, as `jax.vmap` wants it."""
+        """The agents' axis of each part of a place, for `jax.vmap`."""
         return Place(0 if self._stacked else None, 0, 0)
 
     @property
@@ -112,18 +119,18 @@ class Records:
         lead = () if count is None else (count,)
         if self.batch_size is None:
             return jnp.zeros(lead, jnp.int32)
-        # int32 whatever the precision: the same rows in float32 and float64.
+        # Always int32, so that both precisions draw the same rows.
         rows = place.start + integers(key, (*lead, self.batch_size), place.length)
-        # Otherwise XLA draws them again for every number that a loss reads of a record.
+        # Otherwise XLA recomputes the rows for every gathered element.
         return apart(rows)
 
     @property
     def records(self) -> int:
-        """Of the longest shard. A whole shard that is always drawn at once counts as one."""
+        """The length of the longest shard; 1 if the whole shard is always drawn at once."""
         return 1 if self.noiseless else int(self.lengths.max())
 
     def singles(self, place: Place, handle: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Each record's number in the agent's own shard, and a handle on it as a batch of one."""
+        """Each record's number in the agent's shard, and a handle on it as a batch of one."""
         if self.noiseless:
             return handle[None], handle[None]
         return handle - place.start, handle[:, None]
@@ -133,7 +140,7 @@ class Records:
             return loss(x, y, jax.tree.map(lambda a: a[handle], place.arrays))
         if self._stacked:
             return loss(x, y, place.arrays)
-        # The longest shard sets the shape. Rows beyond the agent's own count for nothing.
+        # All shards are padded to the longest. Rows beyond the agent's own are masked out.
         offsets = jnp.arange(int(self.lengths.max()), dtype=jnp.int32)
         rows = place.start + jnp.minimum(offsets, place.length - 1)
         each = jax.vmap(lambda row: _single(loss, x, y, place.arrays, row))(rows)
@@ -162,30 +169,39 @@ class Records:
         return [(loss, example)]
 
     def digests(self) -> list[str]:
-        """What tells each agent's shard from others."""
+        """A digest of each agent's shard."""
         shards = zip(self.starts, self.lengths, strict=True)
         leaves = jax.tree.leaves(self.arrays)
         return [_digest([leaf[at : at + length] for leaf in leaves]) for at, length in shards]
 
     def fingerprint(self, digests: Sequence[str] | None = None) -> str:
-        """What tells these records from others; from the digests of all agents' shards."""
+        """A digest of all records, made from the digests of the agents' shards."""
         return fingerprint(digests or self.digests(), repr(self.batch_size))
 
 
 class Simulator:
-    """Agents that draw a batch themselves, from parameters of their own.
+    """Agents that draw batches from a distribution, each with its own parameters.
 
     Args:
         parameters: one pytree of arrays per agent, all of the same shapes.
-        draw: `draw(key, parameters) -> batch`, what a loss takes as its batch.
-        expected: `expected(x, y, parameters) -> scalar`, the loss's exact expectation, where it
-            is known. Without it, what needs all of the data (the losses over all data, exact F)
-            cannot be measured.
-        samples: how many samples one draw counts for.
-        noiseless: take the expectation instead of drawing.
+        draw: `draw(key, parameters) -> batch`, the batch that a loss is given.
+        expected: `expected(x, y, parameters) -> scalar`, the loss's exact expectation, if known.
+            Without it, the losses over all data and exact F cannot be measured.
+        samples: the number of samples that one draw counts for.
+        noiseless: use the expectation instead of drawing.
+        label: what error messages call the data.
+
+    Example:
+        >>> import hobnob as hb
+        >>> import jax
+        >>> import numpy as np
+        >>> def draw(key, centre):
+        ...     return centre + jax.random.normal(key, (5, 2))
+        >>> hb.Simulator([np.zeros(2), np.ones(2)], draw, samples=5).size
+        2
     """
 
-    records = 0  # that could be numbered: no two draws are of the same one
+    records = 0  # every sample is new, so none can be remembered
 
     def __init__(
         self,
@@ -221,7 +237,7 @@ class Simulator:
         return Place(0, 0, 0)
 
     def draw(self, key: jax.Array, place: Place, count: int | None = None) -> Any:
-        """The batch itself: all that is derived from it is derived from one draw."""
+        """The batch itself, so that everything computed from it uses one draw."""
         if self.noiseless:
             return jnp.zeros(() if count is None else (count,), jnp.int32)
         if count is None:
@@ -253,7 +269,7 @@ class Simulator:
         return [sampled, (self.expected, first)] if self.expected else [sampled]
 
     def hosted(self, agents: Sequence[int]) -> Simulator:
-        """The parameters of some agents alone."""
+        """The parameters of some agents only."""
         other, chosen = copy(self), np.asarray(agents)
         other.size = len(chosen)
         other.arrays = jax.tree.map(lambda a: a[chosen], self.arrays)
@@ -268,9 +284,9 @@ class Simulator:
 
 
 class Unread:
-    """Records that are read where they are needed: a function of the agent's number.
+    """Records that a function of the agent's number reads where they are needed.
 
-    It can be asked for nothing before `hosted` has read the shards of the agents that live here.
+    Only `hosted` works: it reads the shards of the agents that live here.
     """
 
     def __init__(self, read: Callable[[int], Any], size: int, batch_size: int | None, label: str):
@@ -299,7 +315,7 @@ def _single(loss: Loss, x: Any, y: Any, arrays: Any, row: jax.Array) -> jax.Arra
 
 
 def in_precision(source: Source, dtype: Any) -> Source:
-    """The same source with its floating point in `dtype`; whole numbers and booleans stay."""
+    """The same source with its floats in `dtype`; integers and booleans stay."""
 
     def cast(array: np.ndarray) -> np.ndarray:
         floating = jnp.issubdtype(array.dtype, jnp.floating)

@@ -1,4 +1,4 @@
-"""The fields of an algorithm: what values a hyper-parameter may take.
+"""The fields of an algorithm: the values that a hyper-parameter may take.
 
 class Mine(hb.Algorithm):
     alpha: hb.schedules.Schedule = hb.fields.positive()
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 
 class Range(NamedTuple):
-    """The values that a hyper-parameter may take: (above, most], or [least, most]."""
+    """[least, most], or (least, most] if `open_below`."""
 
     least: float = float("-inf")
     most: float = float("inf")
@@ -30,7 +30,7 @@ class Range(NamedTuple):
 
 
 def positive() -> Any:
-    """A step size above 0: a number, or a schedule that may touch 0."""
+    """A step size above 0: a number, or a schedule that may reach 0."""
     return field(metadata={"range": Range(0, open_below=True), "may_vanish": True})
 
 
@@ -40,15 +40,15 @@ def constant(default: Any = MISSING) -> Any:
 
 
 def fraction() -> Any:
-    """A hyper-parameter in (0, 1]: a weight of a running average."""
+    """A number or schedule in (0, 1], such as the weight of a running average."""
     return field(metadata={"range": Range(0, 1, open_below=True)})
 
 
 def count(least: int = 0) -> Any:
-    """A whole number."""
+    """A whole number of at least `least`."""
     return field(metadata={"range": Range(least), "fixed": True, "whole": True})
 
 
 def choice(default: str, *others: str) -> Any:
-    """One of several words."""
+    """One of several words, the first of which is the default."""
     return field(default=default, metadata={"words": (default, *others)})

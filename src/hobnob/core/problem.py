@@ -1,4 +1,4 @@
-"""Problem: the two losses, where to start, and what every agent holds."""
+"""Problem: the two losses, the starting point and the agents' data."""
 
 from __future__ import annotations
 
@@ -24,27 +24,36 @@ class Problem:
     Args:
         outer: `f(x, y, batch) -> scalar`, the mean outer loss of a batch.
         inner: `g(x, y, batch) -> scalar`, the mean inner loss, strongly convex in y.
-        x0, y0: pytrees of arrays, where every agent starts; models of Flax and Equinox are such.
-            Their dtype is the precision that everything is computed in: float64 arrays run in
-            float64 without any global flag.
+        x0, y0: pytrees of arrays where every agent starts; Flax and Equinox models work. Their
+            dtype sets the precision: float64 arrays run in float64 without a global flag.
         outer_data, inner_data: one pytree of arrays per agent, leading axis = records; shards may
-            differ in length. Or a `Records` with a batch size of its own, or a `Simulator`; or a
-            function of the agent's number that reads its shard, and is only called where the
-            agent lives.
+            differ in length. Or a `Records` with its own batch size, or a `Simulator`; or a
+            function of the agent's number that reads its shard, called only where the agent lives.
         batch_size: records in a batch; None takes the agent's whole shard, so nothing is random.
-        agents: how many there are, where no list says so.
+        agents: the number of agents, needed only if both data are functions.
         x_bounds: `(lower, upper)`, each None, a number or shaped like x0: x is kept inside.
-        solution: the minimiser x*, where it is known, so that runs can be measured against it.
-        name: what reports call it.
-        labels: names for the entries of x, for pictures.
-        readout: what pictures show of x, one number a label: `np.exp` where x is a logarithm.
+        solution: the minimiser x*, if known, so that runs can be measured against it.
+        name: for reports.
+        labels: names for the entries of x, for figures.
+        readout: what figures show of x, one number per label: `np.exp` if x is a logarithm.
         objective_name: what reports call F, such as "validation loss".
 
-    A problem turns pytrees into flat vectors at its edge: everything that algorithms see of x and
-    y is one-dimensional.
+    Algorithms see x and y as flat vectors; the problem converts them.
+
+    Example:
+        >>> import hobnob as hb
+        >>> import jax.numpy as jnp
+        >>> import numpy as np
+        >>> def outer(x, y, batch):
+        ...     return jnp.mean((batch @ y - 1) ** 2)
+        >>> def inner(x, y, batch):
+        ...     return outer(x, y, batch) + jnp.exp(x[0]) * y @ y
+        >>> shards = [np.ones((n, 2)) for n in (5, 10, 20)]
+        >>> hb.Problem(outer, inner, np.zeros(1), np.zeros(2), shards, shards, batch_size=2)
+        Problem('problem': 3 agents, d_x = 1, d_y = 2, float64)
     """
 
-    #: Whether g is 1/2 |y - h(x)|^2, so that methods for compositional problems apply.
+    #: True if g is 1/2 |y - h(x)|^2, so that compositional methods apply.
     compositional: bool = False
 
     def __init__(
@@ -88,16 +97,16 @@ class Problem:
 
     @property
     def size(self) -> int:
-        """How many agents hold data."""
+        """The number of agents."""
         return self.inner_data.size
 
     @property
     def unread(self) -> bool:
-        """Whether shards are given as a function, and not read yet."""
+        """True if shards are given as a function and have not been read."""
         return any(isinstance(s, Unread) for s in (self.outer_data, self.inner_data))
 
     def hosting(self, agents: Sequence[int]) -> Problem:
-        """The same problem with the data of some agents alone, read now if it is not yet."""
+        """The same problem with only these agents' data, read now if it has not been."""
         other = copy(self)
         for name in ("fingerprint", "_whole"):
             other.__dict__.pop(name, None)
@@ -125,7 +134,7 @@ class Problem:
         return self.y_layout.size
 
     def precision(self) -> AbstractContextManager[Any]:
-        """Within it JAX computes in this problem's precision, whatever the global flags say."""
+        """A context in which JAX uses this problem's precision, whatever the global flags."""
         return jax.enable_x64(True) if self.dtype == np.float64 else nullcontext()
 
     def place(self) -> tuple[Place, Place]:
@@ -133,11 +142,11 @@ class Problem:
         return self.outer_data.place(), self.inner_data.place()
 
     def outer_loss(self, x: jax.Array, y: jax.Array, place: Place, handle: Any) -> jax.Array:
-        """One agent's f on a batch that it drew, for flat x and y."""
+        """One agent's f on a batch it drew, for flat x and y."""
         return self.outer_data.evaluate(self.outer, *self._unravel(x, y), place, handle)
 
     def inner_loss(self, x: jax.Array, y: jax.Array, place: Place, handle: Any) -> jax.Array:
-        """One agent's g on a batch that it drew, for flat x and y."""
+        """One agent's g on a batch it drew, for flat x and y."""
         return self.inner_data.evaluate(self.inner, *self._unravel(x, y), place, handle)
 
     def pooled_outer(self, x: jax.Array, y: jax.Array, place: Place) -> jax.Array:
@@ -150,7 +159,7 @@ class Problem:
 
     @property
     def has_pooled_losses(self) -> bool:
-        """Whether the losses over all data can be computed: simulators may not know theirs."""
+        """True if the losses over all data can be computed; a simulator may not know its own."""
         sources = (self.outer_data, self.inner_data)
         return all(getattr(s, "expected", s) is not None for s in sources)
 
@@ -175,7 +184,7 @@ class Problem:
 
     @cached_property
     def fingerprint(self) -> dict[str, str]:
-        """What makes this problem this one, by part, so that a mismatch can be named."""
+        """A digest of each part of the problem, so that a mismatch can be named."""
         start = sha256()
         for flat in (self.x_layout.ravel(self.x0), self.y_layout.ravel(self.y0)):
             start.update(flat.dtype.str.encode() + flat.tobytes())
@@ -253,15 +262,15 @@ class Problem:
                 flat = np.asarray(self.x_layout.ravel(bound), self.dtype)
             else:
                 flat = np.asarray(bound, self.dtype).reshape(-1)
-            whole = np.broadcast_to(flat, self.dim_x)
+            full = np.broadcast_to(flat, self.dim_x)
         except (TypeError, ValueError):
-            whole = np.full(1, np.nan)
-        if np.isnan(whole).any():
+            full = np.full(1, np.nan)
+        if np.isnan(full).any():
             raise ProblemError(
                 f"x_bounds: each bound must be None, a number, or numbers shaped like x0, which "
                 f"has {self.dim_x}. One of them is {bound!r}."
             )
-        return whole.copy()
+        return full.copy()
 
     def _check_loss(self, loss: Loss, source: Source, title: str) -> None:
         trace, example = source.traceables(loss)[0]
@@ -289,7 +298,7 @@ class Problem:
             self._check_mean(loss, source, title)
 
     def _check_mean(self, loss: Loss, source: Records, title: str) -> None:
-        """Where shards differ in length, whole shards are computed record by record."""
+        """Check that a loss is a mean: shards of unequal length are evaluated record by record."""
         first = int(source.starts[source.lengths.argmax()])
         rows = np.array([first, first + 1])
         both, one, two = (
@@ -309,11 +318,11 @@ class Problem:
             )
 
     def _of_flat(self, loss: Loss) -> Loss:
-        """The same loss, of flat x and flat y."""
+        """The same loss as a function of flat x and y."""
         return lambda x, y, batch: loss(*self._unravel(x, y), batch)
 
     def _loss_fingerprint(self, loss: Loss, source: Source) -> str:
-        """A digest of the computations themselves, and of the constants that they close over."""
+        """A digest of the compiled computation and the constants it closes over."""
         flat = self.x_layout.ravel(self.x0), self.y_layout.ravel(self.y0)
         digest = sha256()
         with self.precision():
@@ -324,7 +333,7 @@ class Problem:
 
 
 def as_tree(value: Any) -> Any:
-    """A list of plain numbers is meant as a vector; as a pytree it would be so many scalars."""
+    """Turn a list of plain numbers into a vector; as a pytree each would be a scalar leaf."""
     plain = isinstance(value, list | tuple) and all(isinstance(v, int | float) for v in value)
     return np.asarray(value, float) if plain and value else value
 
@@ -363,6 +372,6 @@ def _depends_on_y(loss: Loss, x: np.ndarray, y: np.ndarray, batch: Any) -> bool:
     over_several_y = jax.vmap(loss, in_axes=(None, 0, None), out_axes=None)
     try:
         jax.eval_shape(over_several_y, x, y[None], batch)
-    except Exception:  # one result for several y is refused where it would differ
+    except Exception:  # vmap refuses out_axes=None if the result depends on y
         return True
     return False

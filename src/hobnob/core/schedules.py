@@ -1,9 +1,9 @@
-"""Step sizes: a number, or any callable `step -> number` (optax schedules work as they are).
+"""Step sizes: a number, or any callable `step -> number`, such as an optax schedule.
 
 Steps are counted from 0. The paper's rules count from t = 1, so they use t = step + 1.
 
-A rule that depends on how many agents there are (K) or how long the run is (T) has a method
-`bind(agents, steps)` that returns the bound rule; `solve` calls it.
+A rule that depends on the number of agents (K) or of steps (T) has a method `bind(agents, steps)`
+that returns the bound rule; `solve` calls it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RootRule:
         return f"{self.scale:g} sqrt(K/T)"
 
     def advice(self, most: float) -> str:
-        """From which T on the rule stays within `most`."""
+        """Say which T keeps the rule within `most`."""
         assert self.agents is not None
         return f"The rule {self} needs T >= {ceil(self.agents * (self.scale / most) ** 2)}."
 
@@ -69,7 +69,7 @@ class InverseRule:
 
 @dataclass(frozen=True)
 class SettlingRule:
-    """`first` for half of a run, then straight down to `last` of it at the end."""
+    """`first` for half of a run, then linearly down to `last * first`."""
 
     first: float
     last: float = 0.01
@@ -116,15 +116,15 @@ def capped(most: float, scale: float) -> InverseRule:
 
 
 def settling(first: float, last: float = 0.01) -> SettlingRule:
-    """A constant while there is far to go, which then falls, so that noise averages out.
+    """Constant at first, then falling, so that noise averages out.
 
-    It stays `first` until T/2, and falls on a straight line to `last * first` at T.
+    It stays `first` until T/2 and then falls linearly to `last * first` at T.
     """
     return SettlingRule(first, last)
 
 
 def power(scale: float, exponent: float, most: float = float("inf")) -> InverseRule:
-    """min(most, scale / t^exponent), for methods whose analysis asks for such steps.
+    """min(most, scale / t^exponent), for methods whose analysis needs it.
 
     TTSA takes 3/5 for alpha and 2/5 for beta.
     """
@@ -134,7 +134,7 @@ def power(scale: float, exponent: float, most: float = float("inf")) -> InverseR
 def neumann_terms(steps: int, smoothness: float, strong_convexity: float) -> int:
     """The paper's b = 3 ceil(log T / log(1 / (1 - kappa))), kappa = strong_convexity / smoothness.
 
-    So many terms make the truncation error of the series, (1 - kappa)^b, at most 1 / T^3.
+    It makes the truncation error of the series, (1 - kappa)^b, at most 1 / T^3.
     """
     if not 0 < strong_convexity <= smoothness:
         raise SettingError(
@@ -147,7 +147,7 @@ def neumann_terms(steps: int, smoothness: float, strong_convexity: float) -> int
 
 
 def all_values(schedule: Callable[[Any], Any], steps: int) -> np.ndarray:
-    """What a schedule gives in each of so many steps: it runs inside a compiled loop, so traced."""
+    """A schedule's values at all steps, traced as in the compiled loop."""
     try:
         values = np.asarray(jax.vmap(schedule)(jnp.arange(steps, dtype=jnp.int32)), float)
     except jax.errors.ConcretizationTypeError as error:
@@ -174,5 +174,5 @@ def value_at(schedule: Schedule, step: Any) -> Any:
 
 
 def bound(schedule: Any, agents: int, steps: int) -> Any:
-    """The schedule with K and T known, where it asks for them."""
+    """The schedule with K and T bound, if it depends on them."""
     return schedule.bind(agents, steps) if hasattr(schedule, "bind") else schedule

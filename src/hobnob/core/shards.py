@@ -1,4 +1,4 @@
-"""Shards as a user gives them: every check that needs no loss."""
+"""Checks of the shards that a user gives, as far as they need no loss."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """DSBO for all agents at once: the same numbers as `DSBO.step`, to rounding, in less time.
 
-Nearly all of DSBO's time goes into v, b Hessians an agent, which (7) reads and (6) mixes and
-rewrites in every iteration. A kernel holds v in a form of its own. What is left of the iteration,
-(1) to (5), is small and is lifted from one agent, as everywhere else.
+Nearly all of DSBO's time goes into v, b Hessians an agent: (7) reads them, and (6) mixes and
+rewrites them in every iteration. A fast step holds v in a form of its own. The rest of the
+iteration, (1) to (5), is small and is lifted from one agent as everywhere else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hobnob.fast.step import FastStep
 
 
 class FastDSBO(FastStep):
-    """What all kernels of DSBO do alike."""
+    """What the fast steps of DSBO share."""
 
     _algorithm: DSBO
 

@@ -32,7 +32,7 @@ _MOST_SHIFTS = 6  # a ring needs 3; beyond, one product with all of W costs less
 
 @dataclass(frozen=True)
 class Lanes(StateLayout):
-    """v as (b, d (d + 1) / 2, [seeds,] agents); with seeds `alone`, each of them so."""
+    """v as (b, d (d + 1) / 2, [seeds,] agents); with `one_seed`, that for each seed."""
 
     dim_y: int
     one_seed: bool

@@ -1,8 +1,8 @@
 """DSBO where g has one Hessian H for all agents, batches, x and y: v is one matrix.
 
-Compositional problems, where g = 1/2 |y - h(x)|^2, are of this kind. The v of all agents begin
-alike, and (6) keeps them alike, as W's rows sum to 1. So one of them is kept, and nothing is mixed.
-Where H is diagonal, so is v, and its diagonal is all that is kept.
+Compositional problems, where g = 1/2 |y - h(x)|^2, are of this kind. All agents start with the
+same v, and (6) keeps them equal since W's rows sum to 1. So one v is kept and nothing is mixed. If
+H is diagonal, so is v, and only its diagonal is kept.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class SharedHessian(FastDSBO):
 
 
 def one_hessian(problem: Problem) -> np.ndarray | None:
-    """H, where the jaxpr of g is seen to have one for all agents, batches, x and y."""
+    """H, if the jaxpr of g shows that it is the same for all agents, batches, x and y."""
     source, agents = problem.inner_data, problem.size
 
     def of_agent(x: jax.Array, y: jax.Array, place: jax.Array, key: jax.Array) -> jax.Array:

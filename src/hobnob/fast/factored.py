@@ -1,13 +1,13 @@
 """The Hessians of many batches as low-rank products, where a loss is built so that they are.
 
-Most losses are a sum: of terms that see the batch only next to a few numbers linear in y, such as
-the r margins a'y of its records, and of terms that do not see the batch at all, such as a penalty.
-With m = A y the numbers of the first kind and C the second derivatives with respect to them,
+Most losses are sums of two kinds of terms. Some use the batch only together with a few numbers
+that are linear in y, such as the r margins a'y of its records. Others, such as a penalty, don't
+use the batch at all. With m = A y the margins and C the second derivatives with respect to them,
 
     H = A' C A + S,
 
-where A is r by d and S is the same for all batches. This is no approximation. It is read off the
-jaxpr of the loss, and where the loss is not found to be of this kind nothing is claimed.
+where A is r by d and S is the same for all batches. This is exact. It is read off the jaxpr of the
+loss; if the loss is not of this kind, there is no factorisation.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Factored(NamedTuple):
 def factored_hessians(
     loss: Callable[[jax.Array, Any], jax.Array], y: jax.Array, batches: Any
 ) -> Factored | None:
-    """The Hessians of `loss(y, batch)` in y, or None where they are not seen to be of low rank."""
+    """The Hessians of `loss(y, batch)` in y, or None if they are not found to be of low rank."""
     count, first = jax.tree.leaves(batches)[0].shape[0], jax.tree.map(lambda a: a[0], batches)
     flat = _Flat(loss, y, first)
     seen, unseen = flat.terms()
@@ -77,7 +77,7 @@ def factored_hessians(
 
 
 class _Flat:
-    """The jaxpr of a loss, with what it calls written out, and who depends on what in it."""
+    """The jaxpr of a loss with its calls inlined, and what in it depends on y and on the batch."""
 
     def __init__(self, loss: Callable[..., jax.Array], y: jax.Array, batch: Any):
         flat = inlined(loss, y, batch)
@@ -88,13 +88,13 @@ class _Flat:
         self.by_batch = dependent(self.jaxpr, self.batch)
 
     def terms(self) -> tuple[list[Any], list[Any]]:
-        """(sign, variable) of each term of the sum: those that see the batch, and the others."""
+        """(sign, variable) of each term of the sum: those that use the batch, and the others."""
         every = [(s, v) for s, v in self._split(1, self.jaxpr.outvars[0]) if v in self.by_y]
         seen = [term for term in every if term[1] in self.by_batch]
         return seen, [term for term in every if term not in seen]
 
     def margins(self, terms: list[Any]) -> list[Any]:
-        """All that these terms know of y, as variables that are linear in it."""
+        """The variables, linear in y, through which alone these terms depend on y."""
         needed, queue = set(), [v for _, v in terms]
         linear, found = self._linear(), []
         while queue:

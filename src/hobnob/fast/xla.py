@@ -47,5 +47,5 @@ def _known(name: str, value: Any) -> bool:
 
 
 def laid_out(array: jax.Array) -> jax.Array:
-    """The array in memory as its axes say. XLA may otherwise leave it transposed for its readers."""
+    """The array in memory as its axes say. XLA may otherwise leave it transposed."""
     return with_layout_constraint(array, Layout(tuple(range(array.ndim))))

@@ -1,4 +1,4 @@
-"""Ctrl-C, or SIGUSR1, between two chunks of steps instead of in the middle of one."""
+"""Ctrl-C and SIGUSR1 end a run between two chunks of steps, not in the middle of one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SIGNALS = tuple(getattr(signal, n) for n in ("SIGINT", "SIGUSR1") if hasattr(si
 
 
 class Interrupt:
-    """Within it the first Ctrl-C is remembered in `requested`; a second one ends at once.
+    """Inside it, the first Ctrl-C sets `requested`; a second one ends the run at once.
 
     SIGUSR1 is what launchers such as mpirun and SLURM pass on to the processes of a job.
     """

@@ -23,7 +23,7 @@ from hobnob.core.group import Group
 from hobnob.core.ledger import Costs, Ledger, link_of
 from hobnob.core.network import Network
 from hobnob.core.problem import Problem
-from hobnob.core.setup import Carrier, Setup, Tree
+from hobnob.core.setup import Carrier, Runtime, Setup, Tree
 from hobnob.fast import FastStep, StateLayout
 from hobnob.ground import keys
 from hobnob.ground.errors import ProblemError, SettingError
@@ -86,6 +86,11 @@ class Run:
         }
         if programs is not None and setup.links is None:
             self._loops = programs.setdefault(self._program_key(), self._loops)
+
+    @classmethod
+    def start(cls, runtime: Runtime, setup: Setup) -> Run:
+        """A run where the runtime says that agents live."""
+        return cls(setup, *runtime.join(setup), runtime.programs)
 
     @property
     def problem(self) -> Problem:

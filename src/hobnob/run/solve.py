@@ -164,7 +164,7 @@ def _solve(
         links = Links(options.links, network, steps) if options.links is not None else None
         rates = algorithm.step_sizes() if runtime.programs is not None else {}
         setup = Setup(problem, network, algorithm, options.seeds, links, rates)
-        run = Run(setup, *runtime.join(setup), runtime.programs)
+        run = Run.start(runtime, setup)
         group = run.group
         if affordable(run.problem):
             group.from_leader(lambda: check_strong_convexity(run.problem))

@@ -50,12 +50,12 @@ class Mpi:
 
     @property
     def leads(self) -> bool:
-        """Whether this is rank 0, the one that measures, writes and prints."""
+        """True at rank 0, which measures, writes and prints."""
         return self.rank == 0
 
     @contextmanager
     def watched(self, network: Network) -> Iterator[None]:
-        """Within it all ranks live, or all end."""
+        """Inside it, all ranks live, or all end."""
         comm = _world()
         if network.size < comm.size:
             raise _quiet(
@@ -113,7 +113,7 @@ def _agents(part: np.ndarray) -> str:
 
 
 def _quiet(rank: int, error: BaseException) -> BaseException:
-    """An error that all ranks have is told by rank 0 alone."""
+    """Mark an error that all ranks have, so that only rank 0 prints it."""
     if rank:
         error.quiet = True  # type: ignore[attr-defined]
         shown = sys.excepthook

@@ -83,7 +83,7 @@ class RankExchange:
 
 
 def _made_across(halo: Halo) -> Any:
-    """`across(me, tables, failing, down, token, tree)` for one agent; a batch of them is mixed."""
+    """`across(me, tables, failing, down, token, tree)` of one agent; under `vmap`, agents mix."""
 
     @custom_vmap
     def across(me: Any, tables: Any, failing: Any, down: Any, token: Any, tree: Any) -> Any:

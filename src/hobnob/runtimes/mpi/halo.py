@@ -72,7 +72,7 @@ class Halo:
         self._exchange = self._made_exchange()
 
     def mix(self, tables: Any, failing: Any, down: Any, token: Any, tree: Any) -> tuple[Any, Any]:
-        """The sums over neighbours of all agents here, and the token that the next round takes."""
+        """The weighted sums of all agents here, and the token for the next round."""
         if down is not None:
             tables = without(tables, failing, down)
         else:
@@ -105,7 +105,7 @@ class Halo:
         return jnp.stack(sums)
 
     def _made_exchange(self) -> Any:
-        """`exchange(block, down, token)`: the rows heard, for a block with a row an agent here.
+        """`exchange(block, down, token)`: sends a block of one row an agent, returns the rows heard.
 
         Several seeds are one more axis in front, and travel together.
         """
@@ -164,7 +164,7 @@ def _homes(parts: list[np.ndarray]) -> np.ndarray:
 
 
 def _crossing(network: Network, home: np.ndarray) -> np.ndarray:
-    """(agent, rank): somebody on that rank, which is not the agent's own, is linked to it."""
+    """(agent, rank) for every rank but the agent's own that hosts a neighbour of it."""
     rows = np.repeat(np.arange(network.size), np.diff(network.sparse.indptr))
     heard_on = home[network.sparse.indices]
     cross = home[rows] != heard_on
@@ -172,7 +172,7 @@ def _crossing(network: Network, home: np.ndarray) -> np.ndarray:
 
 
 def _alike(pairs: np.ndarray, home: np.ndarray, parts: list[np.ndarray]) -> bool:
-    """Whether on every rank all neighbours get the same rows, and send equally many.
+    """True if on every rank all neighbours get the same rows and send equally many.
 
     Then the simplest collective does. All ranks must take the same one, so all look at all.
     """
@@ -189,7 +189,7 @@ def _alike(pairs: np.ndarray, home: np.ndarray, parts: list[np.ndarray]) -> bool
 
 
 def _rows_of(W: Any, here: np.ndarray, numbers: np.ndarray) -> csr_array:
-    """W's rows for the agents here, columns renumbered; a row's order is still the agents'."""
+    """W's rows for the agents here, with columns renumbered; entries keep the order of agents."""
     column = np.full(W.shape[0], -1, np.int64)
     column[numbers] = np.arange(len(numbers))
     kept = [np.arange(W.indptr[k], W.indptr[k + 1]) for k in here]
@@ -200,7 +200,7 @@ def _rows_of(W: Any, here: np.ndarray, numbers: np.ndarray) -> csr_array:
 
 
 def _links_of(pairs: np.ndarray, home: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """[pairs, links]: which links the row of an agent serves on a rank."""
+    """[pairs, links]: True if the link needs this agent's row on this rank."""
     return np.stack(
         [
             ((ends[:, 0] == agent) & (home[ends[:, 1]] == rank))
@@ -212,7 +212,7 @@ def _links_of(pairs: np.ndarray, home: np.ndarray, ends: np.ndarray) -> np.ndarr
 
 
 def _packed(leaves: list[jax.Array]) -> tuple[jax.Array, Any]:
-    """All leaves as one row an agent, and the way back. Leaves of several types go as bytes."""
+    """All leaves as one row an agent, and the way back. Leaves of mixed types become bytes."""
     one_type = len({leaf.dtype for leaf in leaves}) == 1
 
     def flat(leaf: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Lifeline: every rank tells every second that it lives, and all end when one does not.
+"""Lifeline: every rank says once a second that it is alive, and all end if one falls silent.
 
 MPI itself may wait for ever for a rank that was killed, is frozen or has stopped with an error. So
 each rank has a thread with a socket to rank 0 beside MPI. A connection that breaks, a silence, an
@@ -55,7 +55,7 @@ class Lifeline:
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Around everything that needs other ranks: it may not take longer than `patience`."""
+        """Wraps every wait for other ranks, which may take at most `patience`."""
         self.wait_began(what)
         try:
             yield
@@ -69,14 +69,14 @@ class Lifeline:
         self._waiting = None
 
     def hang_up(self) -> None:
-        """All went well here. The line stays open until the others have said so too."""
+        """This rank is done. The line stays open until all others are too."""
         self._say({"bye": True})
         if self._peers:
             self._parted.wait(_SETTLING)
         self._close()
 
     def fail(self, words: str, details: str = "") -> None:
-        """An error here. It returns if every rank has the same; otherwise all end.
+        """Report an error of this rank. Returns if every rank has the same one; otherwise all end.
 
         `details`, such as a traceback, are told here and only if the error is this rank's alone.
         """
@@ -90,7 +90,7 @@ class Lifeline:
         self._close()
 
     def despair(self, words: str) -> None:
-        """MPI has failed here: the reason is most likely with another rank, which will show."""
+        """MPI has failed. The cause is most likely another rank, which will be noticed."""
         time.sleep(self._silence + 2 * _BEAT)
         self._end(f"{_capital(self._who[self._rank])} cannot go on: {words}", aloud=True)
 
@@ -182,7 +182,7 @@ class Lifeline:
         self._end(words, aloud=rank > 0 or self._rank == 1)
 
     def _bury(self, rank: int) -> None:
-        """A frozen process would stay behind where the launcher does not end it."""
+        """Kill a frozen process: not every launcher would."""
         host, process = self._processes[rank]
         if host == socket.gethostname():
             with suppress(OSError):
@@ -245,7 +245,7 @@ class _Peer:
 
 
 class _Signals:
-    """SIGTERM, which a launcher sends when a rank has died, waits until the reason is told."""
+    """Holds back SIGTERM, which a launcher sends when a rank dies, until the reason is printed."""
 
     def __init__(self) -> None:
         self.ear, self._mouth = socket.socketpair()
@@ -276,7 +276,7 @@ class _Signals:
 
 
 def _connected(comm: Any, near: bool) -> dict[int, _Peer]:
-    """Rank 0 to everyone, everyone else to rank 0; `near` if all are on one machine."""
+    """Connections of rank 0 to all others; `near` is True if all are on one machine."""
     if comm.rank:
         hosts, port, password = comm.bcast(None)
         peer = _Peer(_reached(hosts, port))

@@ -1,4 +1,4 @@
-"""Which rank hosts which agents: as many on each as on any other, and few links between ranks."""
+"""Which rank hosts which agents: equally many on each, and few links between ranks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cut(W: Any, home: np.ndarray) -> int:
 
 
 def _all_links(network: Network) -> Any:
-    """Those of the network and of all its levels."""
+    """The links of the network and of all its levels."""
     return sum((level.sparse for level in network.levels.values()), network.sparse)
 
 
@@ -49,7 +49,7 @@ def _blocks(order: np.ndarray, ranks: int) -> np.ndarray:
 
 
 def _refine(W: Any, home: np.ndarray, ranks: int) -> None:
-    """Let the pair of agents change places that saves most links, while there is one."""
+    """Swap the pair of agents that saves most links, until no swap saves any."""
     size = len(home)
     rows = np.repeat(np.arange(size), np.diff(W.indptr))
     links = np.zeros((size, size), np.int32)

@@ -1,4 +1,4 @@
-"""Wire: what goes through MPI in a round, and the count of it."""
+"""Wire: what one rank sends to others through MPI, and the count of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hobnob.runtimes.mpi.lifeline import Lifeline
 
 
 class Wire:
-    """The way of one rank to the others. `sent` counts what it is given to send for agents."""
+    """Calls MPI for one rank. `sent` counts the messages and bytes of its agents."""
 
     def __init__(self, comm: Any, lifeline: Lifeline, sent: dict[str, int]):
         self._comm, self.lifeline = comm, lifeline
@@ -61,7 +61,7 @@ class Wire:
 
 
 class Round:
-    """One exchange with the neighbouring ranks, of rows with so many bytes for each seed.
+    """One exchange with the neighbouring ranks, of rows of `row_bytes` for each seed.
 
     `alike`: on every rank the same rows go to all neighbours, and equally many come from each.
     Where links fail, `links` has for every row that goes out or comes in the links that it serves:

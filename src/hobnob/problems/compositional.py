@@ -1,4 +1,4 @@
-"""Compositional problems, as the bilevel problems that they are."""
+"""Compositional problems, written as bilevel problems."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Compositional(Problem):
     """minimise over x: mean_k f_k(h(x)) + r(x), where h(x) = mean_k h_k(x).
 
     With g_k(x, y) = 1/2 |y - h_k(x)|^2 the inner minimiser y*(x) is h(x), so every bilevel method
-    solves it as it is; compositional methods use that the inner Hessian is the identity.
+    applies. Compositional methods use that the inner Hessian is the identity.
 
     Args:
         mapping: `h(x, batch) -> y`, a pytree of arrays, the mean of h over the batch.
@@ -28,7 +28,20 @@ class Compositional(Problem):
         mapping_data, outer_data: one pytree of arrays per agent, as in `Problem`.
         batch_size: as in `Problem`.
         regulariser: `r(x) -> scalar`, if there is one.
-        more: what else `Problem` takes.
+        more: other arguments of `Problem`.
+
+    Example:
+        >>> import hobnob as hb
+        >>> import jax.numpy as jnp
+        >>> import numpy as np
+        >>> hb.Compositional(
+        ...     lambda x, batch: jnp.mean(batch @ x, axis=0),  # h
+        ...     lambda y, batch: jnp.mean((y - batch) ** 2),  # f
+        ...     x0=np.zeros(2),
+        ...     mapping_data=[np.ones((20, 3, 2))] * 4,
+        ...     outer_data=[np.ones((30, 3))] * 4,
+        ... )
+        Problem('problem': 4 agents, d_x = 2, d_y = 3, float64)
     """
 
     compositional = True
@@ -61,12 +74,12 @@ class Compositional(Problem):
         def inner(x: Any, y: Any, batch: Any) -> jax.Array:
             return jnp.mean(jax.vmap(of_record, in_axes=(None, None, 0))(x, y, batch))
 
-        def whole_outer(x: Any, y: Any, batch: Any) -> jax.Array:
+        def regularised_outer(x: Any, y: Any, batch: Any) -> jax.Array:
             value = outer(y, batch)
             return value + regulariser(x) if regulariser else value
 
         super().__init__(
-            whole_outer,
+            regularised_outer,
             inner,
             x0,
             _zeros_like_output(mapping, x0, mapping_data),
@@ -78,7 +91,7 @@ class Compositional(Problem):
 
 
 def _zeros_like_output(mapping: Callable[[Any, Any], Any], x0: Any, data: Records) -> Any:
-    """y0: zeros of the shape that h has, in the precision of x0."""
+    """y0: zeros shaped like h(x), in the precision of x0."""
     layout = VectorLayout(x0)
     flat = layout.ravel(map_numbers(np.asarray, x0))
     try:

@@ -105,7 +105,7 @@ class Halo:
         return jnp.stack(sums)
 
     def _made_exchange(self) -> Any:
-        """`exchange(block, down, token)`: sends a block of one row an agent, returns the rows heard.
+        """`exchange(block, down, token)`: sends one row an agent, returns the rows heard.
 
         Several seeds are one more axis in front, and travel together.
         """

@@ -19,7 +19,7 @@ from hobnob.report import (
     Picture,
     Section,
     Tabs,
-    bytes_by_kind,
+    bytes_by_part,
     convergence,
     network_map,
     style,
@@ -43,7 +43,7 @@ def pictures() -> dict[str, Picture]:
         "bytes": convergence({"a": (steps * 64, 1 / (1.0 + steps))}, "bytes", "loss", log_x=True),
         "map": network_map(ring, rng.random(8), dict.fromkeys(ring.edges, 2e6)),
         "weights": weights_chart(names, np.full(30, 0.1), weights, weights * 1.1),
-        "kinds": bytes_by_kind({"x": 1.5e6, HOSTILE: 12.0}),
+        "parts": bytes_by_part({"x": 1.5e6, HOSTILE: 12.0}),
     }
 
 
@@ -59,7 +59,7 @@ def page(path: Path) -> str:
         sections=[
             Section("Convergence " + HOSTILE, "One.\n\nTwo " + HOSTILE, [against]),
             # The same picture twice: its ids must still differ.
-            Section("The rest", "", [drawn["map"], drawn["map"], drawn["weights"], drawn["kinds"]]),
+            Section("The rest", "", [drawn["map"], drawn["map"], drawn["weights"], drawn["parts"]]),
         ],
         settings={"alpha": 0.01, HOSTILE: HOSTILE},
         versions={"hobnob": "0.1.0"},
@@ -243,8 +243,8 @@ def test_other_csv_give_back_the_numbers():
     found = rows(network_map(star, far, {(0, 1): 10.0, (1, 0): 5.0, (3, 0): 7.0}))
     assert [float(row["value"]) for row in found] == [*far.tolist(), 15.0, 0.0, 7.0, 0.0]
 
-    found = rows(bytes_by_kind({"x": 1 / 3, "y": 5}))
-    assert [(row["kind"], float(row["bytes"])) for row in found] == [("y", 5), ("x", 1 / 3)]
+    found = rows(bytes_by_part({"x": 1 / 3, "y": 5}))
+    assert [(row["part"], float(row["bytes"])) for row in found] == [("y", 5), ("x", 1 / 3)]
 
 
 def test_seeds_become_a_median_and_a_band():
@@ -375,8 +375,8 @@ def test_weights_axis_is_logarithmic_only_when_it_helps():
 
 
 def test_bytes_have_human_units():
-    assert "1.5 MB, 75 %" in texts(bytes_by_kind({"x": 1.5e6, "y": 5e5}))
-    assert bytes_by_kind({}).caption == "Nothing was sent."
+    assert "1.5 MB, 75 %" in texts(bytes_by_part({"x": 1.5e6, "y": 5e5}))
+    assert bytes_by_part({}).caption == "Nothing was sent."
 
 
 @pytest.mark.parametrize(

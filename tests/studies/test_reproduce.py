@@ -12,7 +12,7 @@ import pytest
 
 from hobnob.cli import main as cli
 from hobnob.ground.errors import ConfigError
-from hobnob.studies import studydir
+from hobnob.studies import study_folder
 from hobnob.studies.reproduce import _asked, folder_name, reproduce
 from hobnob.studies.reproduce import figure_2 as hyperopt
 from hobnob.studies.reproduce import figure_3 as policy
@@ -110,7 +110,7 @@ def test_folders_are_named_after_what_was_asked() -> None:
 
 def test_the_settings_remember_the_data_and_not_only_its_name(tmp_path: Path) -> None:
     def begin() -> None:
-        studydir.claim(tmp_path / "out", _asked("hyperopt", Options(data=str(data))))
+        study_folder.claim(tmp_path / "out", _asked("hyperopt", Options(data=str(data))))
 
     data = tmp_path / "d.libsvm"
     data.write_text("1 1:0.5\n")

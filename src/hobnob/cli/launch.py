@@ -15,15 +15,19 @@ import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hobnob.ground.errors import ConfigError, HobnobError
+
+if TYPE_CHECKING:
+    from hobnob.run.result import Result
+    from hobnob.run.store import Resume
 
 DONE, NOT_CONVERGED, BAD_INPUT, LOST, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 def run_on_ranks(
-    ranks: int, folder: Path, command: str, *, resume: bool | str, progress: bool | None
+    ranks: int, folder: Path, command: str, *, resume: Resume, progress: bool | None
 ) -> int:
     """Run what the folder's configuration says on so many ranks; the exit code."""
     if ranks < 1:
@@ -42,7 +46,7 @@ def run_on_ranks(
     return LOST
 
 
-def exit_code(result: Any) -> int:
+def exit_code(result: Result) -> int:
     """What a command says of the run that it made."""
     if result.status == "interrupted":
         return INTERRUPTED
@@ -96,14 +100,14 @@ def _waited_for(command: list[str], environment: dict[str, str]) -> int:
 
 def main(job: str) -> None:
     """One rank of a run."""
-    from hobnob.cli import rundir
+    from hobnob.cli import run_folder
     from hobnob.runtimes.mpi import Mpi
 
     what = json.loads(job)
     folder, runtime = Path(what["folder"]), Mpi()
     code = BAD_INPUT
     try:
-        result = rundir.execute(
+        result = run_folder.execute(
             folder,
             what["command"],
             resume=what["resume"],
@@ -111,7 +115,7 @@ def main(job: str) -> None:
             runtime=runtime,
         )
         if runtime.leads:
-            rundir.show(folder)
+            run_folder.show(folder)
         code = exit_code(result)
     except HobnobError as error:
         if runtime.leads:

@@ -6,9 +6,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hobnob.cli.launch import BAD_INPUT, DONE, INTERRUPTED, NOT_CONVERGED, exit_code, run_on_ranks
 from hobnob.ground.errors import HobnobError
+
+if TYPE_CHECKING:
+    from hobnob.run.store import Resume
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -136,37 +140,35 @@ def _run(options: argparse.Namespace) -> int:
 
 def _start(config: Path, options: argparse.Namespace, command: str) -> int:
     from hobnob.cli import config as configuration
-    from hobnob.cli import rundir
+    from hobnob.cli import run_folder
 
     settings = configuration.read(config, options.changes)
-    folder = rundir.create(options.out, settings)
+    folder = run_folder.create(options.out, settings)
     command += "".join(f" --set {change}" for change in options.changes)
     return _finish(folder, options, command)
 
 
 def _resume(options: argparse.Namespace) -> int:
-    from hobnob.cli import rundir
+    from hobnob.cli import run_folder
 
-    rundir.change(options.folder, options.changes)
+    run_folder.change(options.folder, options.changes)
     return _finish(options.folder, options, "", resume="retune" if options.changes else True)
 
 
-def _finish(
-    folder: Path, options: argparse.Namespace, command: str, resume: bool | str = False
-) -> int:
-    from hobnob.cli import rundir
+def _finish(folder: Path, options: argparse.Namespace, command: str, resume: Resume = False) -> int:
+    from hobnob.cli import run_folder
 
     progress = False if options.quiet else None
     if options.ranks is not None:
         return run_on_ranks(options.ranks, folder, command, resume=resume, progress=progress)
-    result = rundir.execute(folder, command, resume=resume, progress=progress)
-    rundir.show(folder)
+    result = run_folder.execute(folder, command, resume=resume, progress=progress)
+    run_folder.show(folder)
     return exit_code(result)
 
 
 def _reproduce(options: argparse.Namespace) -> int:
     from hobnob.studies import reproduce as study
-    from hobnob.studies import studydir
+    from hobnob.studies import study_folder
 
     name, asked = options.study, study.options_of(options)
     folder = options.out or Path("runs") / study.folder_name(name, asked)
@@ -181,7 +183,7 @@ def _reproduce(options: argparse.Namespace) -> int:
     if report is None:
         print(f"Stopped. The same command goes on: what is done is in {folder}.")
         return INTERRUPTED
-    studydir.show(report, folder)
+    study_folder.show(report, folder)
     return DONE
 
 
@@ -190,13 +192,13 @@ def _compare(options: argparse.Namespace) -> int:
 
     from hobnob.cli import config
     from hobnob.studies import compare as comparing
-    from hobnob.studies import studydir
+    from hobnob.studies import study_folder
 
     settings = config.read(options.config, options.changes)
     asked = comparing.Asked(
         options.budget, options.steps, options.seeds, options.target, options.quick
     )
-    flags = studydir.flags(
+    flags = study_folder.flags(
         {
             "algorithms": ",".join(options.algorithms or ()),
             "without": ",".join(options.without),
@@ -204,7 +206,9 @@ def _compare(options: argparse.Namespace) -> int:
         }
     )
     flags += "".join(f" --set {change}" for change in options.changes)
-    folder = options.out or Path("runs") / studydir.slug(f"compare {options.config.stem}{flags}")
+    folder = options.out or Path("runs") / study_folder.slug(
+        f"compare {options.config.stem}{flags}"
+    )
     found = comparing.hold(
         partial(config.scene, settings),
         options.algorithms,
@@ -219,7 +223,7 @@ def _compare(options: argparse.Namespace) -> int:
     if found is None:
         print(f"Stopped. The same command goes on: what is done is in {folder}.")
         return INTERRUPTED
-    studydir.show(found.report, folder)
+    study_folder.show(found.report, folder)
     return DONE if found.reached else NOT_CONVERGED
 
 
@@ -235,9 +239,9 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from hobnob.cli import rundir
+    from hobnob.cli import run_folder
 
-    rundir.show(options.folder)
+    run_folder.show(options.folder)
     return DONE
 
 

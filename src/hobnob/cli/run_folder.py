@@ -16,7 +16,10 @@ from hobnob.ground.errors import CheckpointError, ConfigError, DivergenceError
 from hobnob.ground.files import write_whole
 
 if TYPE_CHECKING:
+    from hobnob.cli.config import Job
+    from hobnob.core.setup import Runtime
     from hobnob.run.result import Result
+    from hobnob.run.store import Resume
 
 CONFIG, VERSIONS, COMMAND = "config.toml", "versions.json", "command.txt"
 HISTORY, FINAL, RESULT, REPORT = "history.csv", "final.npz", "result.json", "report.html"
@@ -50,9 +53,9 @@ def execute(
     folder: Path,
     command: str,
     *,
-    resume: Any = False,
+    resume: Resume = False,
     progress: bool | None = None,
-    runtime: Any = None,
+    runtime: Runtime | None = None,
 ) -> Result:
     """Run, or go on with, what the folder's configuration says, and write what came out.
 
@@ -116,11 +119,12 @@ def show(folder: Path) -> None:
         console.print(f"Report: {(folder / REPORT).resolve()}", soft_wrap=True)
 
 
-def _write_result(folder: Path, job: Any, result: Result) -> None:
+def _write_result(folder: Path, job: Job, result: Result) -> None:
     import jax
     import numpy as np
 
-    from hobnob.report.run import run_page, summary
+    from hobnob.report.run_page import run_page
+    from hobnob.run.summary import summarise
 
     _write_history(folder, result.history, result.settings["seed"])
     leaves = {}
@@ -130,17 +134,17 @@ def _write_result(folder: Path, job: Any, result: Result) -> None:
     archive = io.BytesIO()
     np.savez(archive, allow_pickle=False, **leaves)
     write_whole(folder / FINAL, archive.getvalue())
-    facts = summary(job.problem, result)
+    summary = summarise(job.problem, result)
     command = (folder / COMMAND).read_text() if (folder / COMMAND).exists() else ""
     versions = json.loads((folder / VERSIONS).read_text())
-    run_page(folder / REPORT, job.problem, result, facts, versions, command)
+    run_page(folder / REPORT, summary, versions, command)
     content = {
-        "title": facts.title,
+        "title": summary.title,
         "status": result.status,
         "choice": result.choice,
         "message": result.message.removesuffix(result.advice).strip(),
         "steps": result.steps,
-        "table": facts.table,
+        "table": summary.table,
         "compile_seconds": result.compile_seconds,
     }
     write_whole(folder / RESULT, json.dumps(content, indent=2, default=float).encode())

@@ -1,16 +1,16 @@
 """Pictures and pages. Plain arrays, graphs and dicts go in, so no run is needed to draw."""
 
-from hobnob.report.bars import bytes_by_kind, weights_chart
+from hobnob.report.bars import bytes_by_part, weights_chart
 from hobnob.report.curves import convergence
 from hobnob.report.maps import network_map
-from hobnob.report.page import Choice, Section, write_page
+from hobnob.report.page import Section, Tabs, write_page
 from hobnob.report.picture import Picture
 
 __all__ = [
-    "Choice",
     "Picture",
     "Section",
-    "bytes_by_kind",
+    "Tabs",
+    "bytes_by_part",
     "convergence",
     "network_map",
     "weights_chart",

@@ -75,11 +75,11 @@ def _moved(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     return np.nan_to_num(np.abs(after - before), nan=np.inf)
 
 
-def bytes_by_kind(
-    kinds: Mapping[str, float], *, name: str = "bytes", title: str = "What was sent"
+def bytes_by_part(
+    parts: Mapping[str, float], *, name: str = "bytes", title: str = "What an agent sent"
 ) -> Picture:
-    """One bar a kind of message, the largest first."""
-    ordered = dict(sorted(kinds.items(), key=lambda kind: -kind[1]))
+    """One bar a part of an agent's messages, the largest first."""
+    ordered = dict(sorted(parts.items(), key=lambda part: -part[1]))
     total = sum(ordered.values())
     with style.theme():
         drawing = style.figure(0.35 + 0.28 * max(1, len(ordered)))
@@ -90,7 +90,7 @@ def bytes_by_kind(
             for value in ordered.values()
         ]
         ax.bar_label(bars, labels, padding=5, color=style.MUTED)
-        ax.set_yticks(range(len(ordered)), [style.shorten(kind) for kind in ordered])
+        ax.set_yticks(range(len(ordered)), [style.shorten(part) for part in ordered])
         ax.tick_params(axis="y", labelcolor=style.INK)
         ax.set_xlim(0, 1.4 * max([*ordered.values(), 0]) or 1)  # room for the longest bar's label
         ax.invert_yaxis()
@@ -98,5 +98,5 @@ def bytes_by_kind(
         ax.grid(visible=False)
         ax.spines.bottom.set_visible(False)
         style.settle(drawing)
-    caption = f"{style.amount(total)} in all, sent by all agents." if total else "Nothing was sent."
-    return Picture(name, title, caption, to_csv(("kind", "bytes"), ordered.items()), drawing)
+    caption = f"{style.amount(total)} an agent." if total else "Nothing was sent."
+    return Picture(name, title, caption, to_csv(("part", "bytes"), ordered.items()), drawing)

@@ -17,6 +17,12 @@ from hobnob.report.picture import Picture, to_csv
 
 Array = NDArray[np.float64]
 UNITS = {"bytes": "B", "seconds": "s", "steps": "", "step": "", "samples": ""}
+AXES = {  # column of a history -> what an axis is called
+    "step": "steps",
+    "samples": "samples per agent",
+    "bytes": "bytes sent per agent",
+    "seconds": "seconds",
+}
 BAND = (0.1, 0.9)
 HEIGHT = 2.9
 _FAINT = 0.5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import networkx as nx
@@ -20,8 +20,9 @@ from hobnob.ground.errors import HobnobError
 from hobnob.report import style
 from hobnob.report.picture import Picture, to_csv
 
-MOST_DRAWN = 300  # agents; a map of more is a ball of wool
+MOST_DRAWN = 300  # agents; a map of more is unreadable
 MOST_NAMED = 40
+THIN, WIDE = 0.5, 4.5  # points, of a link that carried nothing and what the busiest adds
 LABEL = "distance from the mean"
 
 Array = NDArray[np.float64]
@@ -33,12 +34,15 @@ def network_map(
     distance: ArrayLike,
     traffic: Mapping[tuple[Any, Any], float] | None = None,
     *,
+    server: ArrayLike | None = None,
     name: str = "network",
-    title: str = "Who is where in the network",
+    title: str = "The agents' distances from their mean",
 ) -> Picture:
     """The graph, each agent coloured by `distance` [K], in the order of `graph.nodes`.
 
     traffic: bytes that links carried, (u, v) -> number; both directions of a link are added up.
+    server: [K], bytes that each agent exchanged with a server. It is drawn in the middle if the
+        links carried nothing.
     More than 300 agents are drawn as a histogram of their distances.
     """
     distance, size = np.asarray(distance), graph.number_of_nodes()
@@ -48,23 +52,32 @@ def network_map(
             "there must be one number per agent, and at least one agent."
         )
     links = {} if traffic is None else _links(graph, traffic)
+    to_server = None if server is None else np.asarray(server, float)
+    if to_server is not None and not any(links.values()):
+        graph = nx.create_empty_copy(graph)  # links that nobody used are not drawn
+        links = {}
     with style.theme():
         if size > MOST_DRAWN:
             drawing = style.figure(3.0)
             _draw_histogram(drawing.add_subplot(), distance)
         else:
             drawing = style.figure(3.5)
-            _draw_map(drawing, graph, distance, links)
+            _draw_map(drawing, graph, distance, links, to_server)
         style.settle(drawing)
     rows = [(LABEL, u, "", value) for u, value in zip(graph, distance.tolist(), strict=True)]
     rows += [("bytes carried", u, v, value) for (u, v), value in links.items()]
+    if to_server is not None:
+        carried = zip(graph, to_server.tolist(), strict=True)
+        rows += [("bytes carried", u, "server", value) for u, value in carried]
     table = to_csv(("quantity", "agent", "neighbour", "value"), rows)
-    return Picture(name, title, _caption(graph, distance, links), table, drawing)
+    return Picture(name, title, _caption(graph, distance, links, to_server), table, drawing)
 
 
 def layout(graph: nx.Graph) -> dict[Any, Array]:
     """Where to put each agent. It depends on nothing but the graph."""
     nodes, size = list(graph), graph.number_of_nodes()
+    if not graph.number_of_edges():
+        return {node: place[::-1] for node, place in nx.circular_layout(graph).items()}
     hub = max(nodes, key=lambda node: graph.degree[node])
     if size > 3 and graph.number_of_edges() == size - 1 == graph.degree[hub]:
         places = nx.shell_layout(graph, [[hub], [node for node in nodes if node != hub]])
@@ -103,7 +116,9 @@ def _norm(distance: Array) -> Normalize:
     return Normalize(0, shown.max())
 
 
-def _draw_map(drawing: Figure, graph: nx.Graph, distance: Array, links: Links) -> None:
+def _draw_map(
+    drawing: Figure, graph: nx.Graph, distance: Array, links: Links, to_server: Array | None
+) -> None:
     ax = drawing.add_subplot()
     ax.set_axis_off()
     ax.set_aspect("equal")
@@ -111,18 +126,13 @@ def _draw_map(drawing: Figure, graph: nx.Graph, distance: Array, links: Links) -
     places, size = layout(graph), graph.number_of_nodes()
 
     edges = [(u, v) for u, v in graph.edges if u != v]
-    most = max(links.values(), default=0) or 1
-    crowd = min(1.0, 60 / max(1, len(edges)))  # many links have to be fine and faint
-    widths = [0.5 + 4.5 * crowd * links[edge] / most if links else 0.6 + crowd for edge in edges]
-    ax.add_collection(
-        LineCollection(
-            [(places[u], places[v]) for u, v in edges],
-            linewidths=widths,
-            colors=style.MUTED,
-            alpha=0.25 + 0.3 * crowd,
-            zorder=1,
-        )
-    )
+    if edges:
+        ends = [(places[u], places[v]) for u, v in edges]
+        _draw_links(ax, ends, [links[edge] for edge in edges] if links else None)
+    elif to_server is not None:
+        _draw_links(ax, [(places[u], np.zeros(2)) for u in graph], to_server)
+        ax.scatter(0, 0, s=900, marker="s", c=style.INK, edgecolors=style.PAPER, zorder=2)
+        ax.text(0, 0, "server", color=style.PAPER, ha="center", va="center_baseline", fontsize=7)
 
     norm = _norm(distance)
     colours = colormaps["viridis"].resampled(48).with_extremes(bad="#8c8c8c")
@@ -148,6 +158,19 @@ def _draw_map(drawing: Figure, graph: nx.Graph, distance: Array, links: Links) -
     bar.update_ticks()
 
 
+def _draw_links(ax: Axes, ends: Any, carried: Sequence[float] | Array | None) -> None:
+    """Lines as wide as what they carried; all of one width if that is not known."""
+    crowd = min(1.0, 60 / len(ends))  # many links have to be fine and faint
+    widths = np.full(len(ends), 0.6 + crowd)
+    if carried is not None:
+        widths = THIN + WIDE * crowd * np.asarray(carried) / (np.max(carried) or 1)
+    ax.add_collection(
+        LineCollection(
+            ends, linewidths=widths, colors=style.MUTED, alpha=0.25 + 0.3 * crowd, zorder=1
+        )
+    )
+
+
 def _draw_histogram(ax: Axes, distance: Array) -> None:
     shown = distance[np.isfinite(distance)]
     log = isinstance(_norm(distance), LogNorm)
@@ -158,9 +181,10 @@ def _draw_histogram(ax: Axes, distance: Array) -> None:
     ax.set(xlabel=LABEL, ylabel="agents")
 
 
-def _caption(graph: nx.Graph, distance: Array, links: Links) -> str:
-    size = graph.number_of_nodes()
-    sentences = [f"{size:,} agents, {sum(u != v for u, v in graph.edges):,} links."]
+def _caption(graph: nx.Graph, distance: Array, links: Links, to_server: Array | None) -> str:
+    size, count = graph.number_of_nodes(), sum(u != v for u, v in graph.edges)
+    between = f"{count:,} links" if count or to_server is None else "a server"
+    sentences = [f"{size:,} agents, {between}."]
     shown = np.where(np.isfinite(distance), distance, -np.inf)
     lost = int((~np.isfinite(distance)).sum())
     if lost < size and size > 1:
@@ -172,10 +196,14 @@ def _caption(graph: nx.Graph, distance: Array, links: Links) -> str:
     if lost:
         sentences.append(f"{lost:,} agents hold values that are not finite.")
     if links:
-        low, high = min(links.values()), max(links.values())
-        sentences.append(
-            f"Each link carried {style.amount(high)}."
-            if low == high
-            else f"A link's width is what it carried: {style.amount(low)} to {style.amount(high)}."
-        )
+        sentences.append(_carried(list(links.values()), "link", "carried"))
+    if to_server is not None:
+        sentences.append(_carried(to_server.tolist(), "agent", "exchanged", " with a server"))
     return " ".join(sentences)
+
+
+def _carried(amounts: Sequence[float], what: str, did: str, where: str = "") -> str:
+    low, high = style.amount(min(amounts)), style.amount(max(amounts))
+    if low == high:
+        return f"Each {what} {did} {high}{where}."
+    return f"A {what} {did} {low} to {high}{where}: the wider, the more."

@@ -24,7 +24,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 @dataclass(frozen=True)
-class Choice:
+class Tabs:
     """Pictures of which one is shown at a time: `question` such as "Against", label -> picture."""
 
     question: str
@@ -37,7 +37,7 @@ class Section:
 
     title: str
     text: str = ""
-    pictures: Sequence[Picture | Choice] = ()
+    pictures: Sequence[Picture | Tabs] = ()
     table: Sequence[Mapping[str, object]] = ()
 
 
@@ -104,7 +104,7 @@ def write_page(
 def _section(section: Section, numbers: count[int]) -> str:
     paragraphs = [f"<p>{escape(part)}</p>" for part in section.text.split("\n\n") if part.strip()]
     pictures = [
-        _choice(item, numbers) if isinstance(item, Choice) else _figure(item, next(numbers))
+        _choice(item, numbers) if isinstance(item, Tabs) else _figure(item, next(numbers))
         for item in section.pictures
     ]
     table = _table(section.table, section.title)
@@ -112,7 +112,7 @@ def _section(section: Section, numbers: count[int]) -> str:
     return "<section>\n" + "\n".join(parts) + "\n</section>"
 
 
-def _choice(choice: Choice, numbers: count[int]) -> str:
+def _choice(choice: Tabs, numbers: count[int]) -> str:
     """Radio buttons, each followed by its label and its figure: that order is all the CSS needs
     to show the chosen one, so tabs work without a script and with the arrow keys."""
     parts = []

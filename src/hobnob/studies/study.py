@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from hobnob.report.page import Choice, Section
+from hobnob.report.page import Section, Tabs
 from hobnob.report.picture import Picture
 from hobnob.studies.cell import Cell, Found
 
@@ -41,7 +41,7 @@ class Report:
             picture
             for section in self.sections
             for item in section.pictures
-            for picture in (item.pictures.values() if isinstance(item, Choice) else [item])
+            for picture in (item.pictures.values() if isinstance(item, Tabs) else [item])
         ]
 
 

@@ -25,7 +25,7 @@ from hobnob.core.network import Network
 from hobnob.core.problem import Problem
 from hobnob.ground.errors import ConfigError, ProblemError, SettingError
 from hobnob.report.picture import Picture
-from hobnob.studies import studydir
+from hobnob.studies import study_folder
 from hobnob.studies.cell import Cell, Found
 from hobnob.studies.compare import contest
 from hobnob.studies.compare.comparison_page import Facts, report
@@ -165,27 +165,27 @@ def hold(
     contestants, left_out = _contestants(problem, network, links, wanted, extra or {}, without)
     facts = _facts(problem, network, asked, left_out)
     rules = _rules(problem, asked, facts.target)
-    studydir.claim(folder, _described(problem, network, links, contestants, rules))
+    study_folder.claim(folder, _described(problem, network, links, contestants, rules))
     cells = [
         Cell(
-            studydir.slug(one.name),
+            study_folder.slug(one.name),
             contest.run,
             {"scene": scene, "contestant": one, "rules": rules},
             solves=rules.runs if one.searched else 2,
         )
         for one in contestants
     ]
-    found = studydir.measure(cells, folder, workers=workers, progress=progress)
+    found = study_folder.measure(cells, folder, workers=workers, progress=progress)
     if found is None:
         return None
-    curves = {one.name: found[studydir.slug(one.name)] for one in contestants}
+    curves = {one.name: found[study_folder.slug(one.name)] for one in contestants}
     target = facts.target if facts.target is not None else target_without_optimum(curves)
     standings = ranked(
         [standing(o.name, curves[o.name], target, o.algorithm.server) for o in contestants]
     )
     own = [one.name for one in contestants if one.name not in registry.names()]
     made = report(replace(facts, target=target), rules, standings, curves, own)
-    page = studydir.write(folder, made, command)
+    page = study_folder.write(folder, made, command)
     return Comparison(made.verdict, made.table, standings, curves, target, left_out, made, page)
 
 

@@ -9,10 +9,9 @@ import numpy as np
 
 from hobnob.core.network import Network
 from hobnob.core.problem import Problem
-from hobnob.report.curves import convergence
+from hobnob.report.curves import AXES, convergence
 from hobnob.report.dots import dots
-from hobnob.report.page import Choice, Section
-from hobnob.report.run import AXES
+from hobnob.report.page import Section, Tabs
 from hobnob.report.style import amount
 from hobnob.studies.cell import Found
 from hobnob.studies.compare.contest import COSTS, ROWS, SHARE, Rules
@@ -128,7 +127,7 @@ def _curves(
     muted = [name for name in shown if name not in _coloured(standings, shown, own)]
     assert facts.target is not None
 
-    def against(column: str, label: str, less: float, aim: tuple[float, str] | None) -> Choice:
+    def against(column: str, label: str, less: float, aim: tuple[float, str] | None) -> Tabs:
         pictures = {
             AXES_SHORT[axis]: convergence(
                 {n: (curves[n][axis], curves[n][column] - less) for n in shown},
@@ -142,7 +141,7 @@ def _curves(
             )
             for axis, words in AXES.items()
         }
-        return Choice("Against", pictures)
+        return Tabs("Against", pictures)
 
     where = "At the mean of all agents' x, with the inner problem solved exactly on all data."
     if facts.start is None:

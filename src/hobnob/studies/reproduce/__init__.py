@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hobnob.ground.errors import ConfigError
-from hobnob.studies import studydir
+from hobnob.studies import study_folder
 from hobnob.studies.study import Options, Report, Study
 
 STUDIES = {"hyperopt": "figure_2", "policy": "figure_3", "claims": "claims"}  # name -> module
@@ -29,12 +29,12 @@ def reproduce(
     study = cast(Study, importlib.import_module(f"hobnob.studies.reproduce.{STUDIES[name]}"))
     _check_options(options)
     cells = study.plan(options)
-    studydir.claim(folder, _asked(name, options))
-    found = studydir.measure(cells, folder, workers=workers, progress=progress)
+    study_folder.claim(folder, _asked(name, options))
+    found = study_folder.measure(cells, folder, workers=workers, progress=progress)
     if found is None:
         return None
     report = study.report(options, found)
-    studydir.write(folder, report, command)
+    study_folder.write(folder, report, command)
     return report
 
 
@@ -46,12 +46,12 @@ def options_of(arguments: Any) -> Options:
 
 def flags(options: Options) -> str:
     """The options as they are written on the command line."""
-    return studydir.flags(asdict(options))
+    return study_folder.flags(asdict(options))
 
 
 def folder_name(name: str, options: Options) -> str:
     """Where a study goes that was not told: one folder for what was asked."""
-    return studydir.slug(f"reproduce {name}{flags(options)}")
+    return study_folder.slug(f"reproduce {name}{flags(options)}")
 
 
 def _check_options(options: Options) -> None:

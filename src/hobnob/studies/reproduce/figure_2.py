@@ -24,7 +24,7 @@ from hobnob.core.schedules import capped, nonconvex
 from hobnob.networks.lines import ring
 from hobnob.problems.hyperopt import hyperopt
 from hobnob.report.curves import convergence
-from hobnob.report.page import Choice, Section
+from hobnob.report.page import Section, Tabs
 from hobnob.report.picture import Picture
 from hobnob.studies.cell import Bench, Cell, Found, stacked
 from hobnob.studies.statistics import Interval, mean_interval
@@ -198,8 +198,8 @@ def _section(title: str, deal: str, runs: Mapping[Run, dict[str, np.ndarray]]) -
         "is the mean over the splits of what L-BFGS finds with all data in one place. (x, y) are "
         "the means over the agents; y*(x) solves the inner problem exactly.",
         [
-            Choice("(a)", {label: picture("a", column) for column, label in MEASURES.items()}),
-            Choice(
+            Tabs("(a)", {label: picture("a", column) for column, label in MEASURES.items()}),
+            Tabs(
                 "(b)",
                 {MEASURES[column]: picture("b", column) for column in ("outer_loss", "objective")},
             ),

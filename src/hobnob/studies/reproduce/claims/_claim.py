@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
-from hobnob.report.page import Choice
+from hobnob.report.page import Tabs
 from hobnob.report.picture import Picture
 from hobnob.studies.cell import Cell, Found
 from hobnob.studies.statistics import Interval
@@ -64,7 +64,7 @@ class Finding:
 
     checks: Sequence[Check]
     words: str
-    pictures: Sequence[Picture | Choice] = ()
+    pictures: Sequence[Picture | Tabs] = ()
     rows: Sequence[Mapping[str, object]] = ()
 
     @property

@@ -32,7 +32,17 @@ PAGE_OF = {part: page for page, parts in HOMES.items() for part in parts}
 OTHERWISE = "runs"
 
 # What comes first on its page; the rest follows in the order of the alphabet.
-FIRST = ["Problem", "Network", "solve", "Result", "optimum", "Algorithm", "Agent", "HobnobError"]
+FIRST = [
+    "Problem",
+    "Network",
+    "solve",
+    "Result",
+    "optimum",
+    "DSBO",
+    "Algorithm",
+    "Agent",
+    "HobnobError",
+]
 
 # Helpers of the library in modules that are public.
 INTERNAL = {"all_values", "bound", "metric", "available"}
@@ -45,8 +55,19 @@ def page_of(name: str) -> str:
 
 
 def on_page(page: str) -> list[str]:
-    found = [name for name in hb.__all__ if page_of(name) == page]
-    return sorted(found, key=lambda n: (FIRST.index(n) if n in FIRST else len(FIRST), n.lower()))
+    """Its names: the main ones first, modules last."""
+
+    def place(name: str) -> tuple[int, str]:
+        if name in FIRST:
+            return FIRST.index(name), ""
+        return len(FIRST) + isinstance(getattr(hb, name), ModuleType), name.lower()
+
+    return sorted((name for name in hb.__all__ if page_of(name) == page), key=place)
+
+
+def title_of(name: str) -> str:
+    """A module's page often has its name already."""
+    return f"hb.{name}" if isinstance(getattr(hb, name), ModuleType) else name
 
 
 def linked(code: str) -> str | None:
@@ -67,7 +88,10 @@ def _index() -> str:
     for page in HOMES:
         title = re.search(r"^# (.*)$", (REFERENCE / f"{page}.md").read_text(), re.MULTILINE)
         assert title is not None
-        links = ", ".join(f"[`{name}`]({page}.md#{name.lower()})" for name in on_page(page))
+        links = ", ".join(
+            f"[`{name}`]({page}.md#{title_of(name).lower().replace('.', '')})"
+            for name in on_page(page)
+        )
         rows.append(f"| [{title[1]}]({page}.md) | {links} |")
     return "\n".join(["| page | names |", "|---|---|", *rows])
 
@@ -83,10 +107,10 @@ def _algorithms() -> str:
             groups["For one agent"].append(name)
         else:
             groups["With a server" if value.server else "For any network"].append(name)
-    parts = [_section(name) for name in modules]
+    parts = []
     for title, members in groups.items():
         parts += [f"## {title}\n", *(_section(name, "###") for name in members)]
-    return "\n".join(parts)
+    return "\n".join([*parts, *map(_section, modules)])
 
 
 def _section(name: str, level: str = "##") -> str:
@@ -97,7 +121,7 @@ def _section(name: str, level: str = "##") -> str:
         described = _class(name, value)
     else:
         described = _rst(f".. autofunction:: hobnob.{name}")
-    return f"{level} {name}\n\n{described}\n{_example(name)}"
+    return f"{level} {title_of(name)}\n\n{described}\n{_example(name)}"
 
 
 def _class(name: str, value: type) -> str:
@@ -134,7 +158,7 @@ def _rst(*lines: str) -> str:
 def _example(name: str) -> str:
     """That of examples.md, unless the docstring has its own."""
     text = "" if ">>> " in (getattr(hb, name).__doc__ or "") else examples().get(name, "")
-    return f"Example:\n\n{text}\n" if text else ""
+    return f"```{{rubric}} Example\n```\n\n{text}\n" if text else ""
 
 
 @cache

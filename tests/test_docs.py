@@ -161,13 +161,6 @@ def test_every_page_is_in_the_index_of_its_part() -> None:
             assert page.stem == "index" or f"]({page.name})" in index, name(page)
 
 
-def test_every_folder_of_the_source_is_in_the_design() -> None:
-    design = (DOCS / "explanation" / "design.md").read_text()
-    for folder in Path(hb.__file__).parent.iterdir():
-        if (folder / "__init__.py").exists():
-            assert f"`{folder.name}/`" in design, f"{folder.name}/ is not explained"
-
-
 @pytest.mark.parametrize("kind", ["algorithms", "problems", "networks", "metrics"])
 def test_all_that_is_registered_is_documented(kind: str) -> None:
     text = "\n".join(page.read_text() for page in GUIDES)

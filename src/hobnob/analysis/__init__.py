@@ -1,1 +1,1 @@
-"""What pooled data would give: exact values, the optimum, curvature, constants, a choice."""
+"""What pooled data shows: exact values, the optimum, curvature, constants, a choice of method."""

@@ -24,7 +24,18 @@ SLOWER = (1, 4, 16, 64)  # step sizes are divided by these, one after the other,
 class Choice(NamedTuple):
     """What `solve` runs when it is given no algorithm, and why.
 
-    `tolerance` is for |grad F|; there is none where draws are noisy.
+    Args:
+        algorithm: SPARKLE, with its step sizes.
+        steps: the number of iterations.
+        tolerance: for |grad F|; None if draws are noisy.
+        why: the reasons, in words.
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("quadratic")(agents=4)
+        >>> choice = hb.choose(problem, hb.ring(4))
+        >>> type(choice.algorithm).__name__, choice.steps
+        ('SPARKLE', 1000)
     """
 
     algorithm: Algorithm
@@ -39,8 +50,19 @@ def choose(problem: Problem, network: Any, steps: int | None = None) -> Choice:
         gamma = beta = 1 / (2 L (1 + noise))                 L the largest curvature of a batch
         alpha = min(1 / (L_F (1 + 5 noise)), gamma / lag)    so that y and z keep up with x
 
-    L_F, lag and noise are explained in `hobnob.analysis.constants`. Without `steps`, their number
-    follows from the slowest of x, y and the network's agreement.
+    L_F, lag and noise are explained in `hobnob.analysis.constants`.
+
+    Args:
+        problem: the problem.
+        network: a `Network`, any networkx graph, or a mixing matrix.
+        steps: the number of iterations; by default it follows from the slowest of x, y and the
+            network's agreement.
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("quadratic")(agents=4)
+        >>> hb.choose(problem, hb.ring(4)).steps
+        1000
     """
     network = network if isinstance(network, Network) else Network(network)
     return _chosen(constants(problem), problem, network, steps)

@@ -1,6 +1,6 @@
-"""What step sizes follow from: a problem's own constants, estimated at its starting point.
+"""The constants of a problem that determine step sizes, estimated at its starting point.
 
-Everything comes from products with Hessians, so no matrix is formed however large y is. Write
+Only products with Hessians are used, so no matrix is formed however large y is. Write
 
     G1 = grad_y g(x, y),   G2 = H z - grad_y f(x, y),   G3 = grad_x f(x, y) - J z
 
@@ -8,10 +8,10 @@ for the mean losses. At y*(x) and z*(x), where G1 = G2 = 0, G3 is grad F. The so
 x by P v = (y*'(x) v, z*'(x) v), found from the derivatives of G1 and G2 along v, and the second
 derivative of F along v is that of G3 along (v, P v).
 
-A method that follows y*(x) and z*(x) with step size gamma while x moves by dx stays behind by
-D^-1 P dx / gamma, where D is the derivative of (G1, G2) by (y, z). What that does to grad F is
-`lag`, the size of C D^-1 P with C the derivative of G3 by (y, z): x may move with a step size of
-gamma / lag and not much more.
+A method that follows y*(x) and z*(x) with step size gamma while x moves by dx lags behind by
+D^-1 P dx / gamma, where D is the derivative of (G1, G2) by (y, z). Its effect on grad F is `lag`,
+the norm of C D^-1 P with C the derivative of G3 by (y, z). The step size of x may be gamma / lag,
+but not much more.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from hobnob.core.problem import Problem
 from hobnob.ground import keys
 from hobnob.ground.errors import ProblemError
 
-DRAWS = 16  # batches an agent draws to see how they differ
+DRAWS = 16  # batches that each agent draws to estimate the noise
 _POWER_STEPS, _LANCZOS_STEPS = 30, 60
-_MOST_NUMBERS = 3_000_000  # in the data: beyond, batches stand for all records
+_MOST_NUMBERS = 3_000_000  # in the data; larger data is represented by batches
 
 Vector = jax.Array
 MeanLoss = Callable[[Vector, Vector], jax.Array]
@@ -44,13 +44,13 @@ class Constants(NamedTuple):
     smallest: float  # curvature of the mean of g in y
     outer_largest: float  # curvature of F, by its absolute value
     outer_smallest: float  # curvature of F; negative where F is not convex
-    lag: float  # see above
+    lag: float  # see the module's docstring
     gradient: float  # |grad F|
-    noise: float  # variance of what one step knows of grad F, in units of |grad F|^2
+    noise: float  # variance of one step's estimate of grad F, in units of |grad F|^2
 
 
 def constants(problem: Problem) -> Constants:
-    """Estimate them. It takes some hundred products with Hessians over all data."""
+    """Estimate them, with a few hundred Hessian products over all data."""
     problem = problem.loaded()
     with problem.precision():
         losses = _Losses(problem)
@@ -83,7 +83,7 @@ class _World(NamedTuple):
 
 
 class _Losses:
-    """The mean losses of the network, and those of each agent's batches."""
+    """The mean losses of the network and of each agent's batches."""
 
     def __init__(self, problem: Problem):
         self.problem = problem
@@ -124,7 +124,7 @@ class _Losses:
         return jax.jvp(jax.grad(partial(self.inner(world), x)), (y,), (v,))[1]
 
     def moved(self, world: _World, at: Any, v: Vector) -> tuple[Vector, Vector]:
-        """What moving x along v does to grad F, and what staying behind does to it."""
+        """The change of grad F when x moves along v, and the error that lagging behind causes."""
         moves = self._solve(world, at, *self._along(world, at, v)[:2])
         behind = self._solve(world, at, *(-part for part in moves))
         return self._along(world, at, v, *moves)[2], self._along(world, at, None, *behind)[2]
@@ -133,7 +133,7 @@ class _Losses:
         return jnp.linalg.norm(_system(self.outer(world), self.inner(world), *at)[2])
 
     def noise(self, world: _World, at: Any) -> jax.Array:
-        """The variance, over |grad F|^2, of the grad F that all agents estimate from one draw."""
+        """The variance of grad F as all agents estimate it from one draw, over |grad F|^2."""
 
         def means(draw: Any) -> Any:
             of_all = jax.vmap(self._of_batch, in_axes=(self._per_agent, 0, None))
@@ -149,12 +149,10 @@ class _Losses:
         return variance / jnp.maximum(self.gradient_norm(world, at) ** 2, 1e-30)
 
     def _along(self, world: _World, at: Any, *direction: Vector | None) -> Any:
-        """The derivative of (G1, G2, G3); no direction stands for 0."""
+        """The derivative of (G1, G2, G3) along a direction; missing parts are 0."""
         padded = (*direction, *(None,) * (3 - len(direction)))
-        whole = tuple(
-            jnp.zeros_like(a) if d is None else d for a, d in zip(at, padded, strict=True)
-        )
-        return jax.jvp(partial(_system, self.outer(world), self.inner(world)), at, whole)[1]
+        full = tuple(jnp.zeros_like(a) if d is None else d for a, d in zip(at, padded, strict=True))
+        return jax.jvp(partial(_system, self.outer(world), self.inner(world)), at, full)[1]
 
     def _solve(
         self, world: _World, at: Any, first: Vector, second: Vector
@@ -212,13 +210,13 @@ def _system(outer: MeanLoss, inner: MeanLoss, x: Vector, y: Vector, z: Vector) -
 
 
 def _ritz(product: Callable[[Any], Any], size: int) -> np.ndarray:
-    """Lanczos: eigenvalues of a symmetric operator, in order, of which the outermost are good."""
+    """Lanczos: sorted eigenvalues of a symmetric operator; the outermost are accurate."""
     v = np.random.default_rng(0).normal(size=size)
     basis, diagonal, beside = [v / np.linalg.norm(v)], [], []
     for _ in range(min(size, _LANCZOS_STEPS)):
         w = np.array(product(jnp.asarray(basis[-1])), np.float64)
         diagonal.append(w @ basis[-1])
-        for _twice in range(2):  # once leaves rounding errors that grow
+        for _twice in range(2):  # a single pass leaves rounding errors that grow
             w -= np.stack(basis).T @ (np.stack(basis) @ w)
         beside.append(np.linalg.norm(w))
         if beside[-1] <= 1e-10 * max(1e-30, np.abs(diagonal).max()):
@@ -229,7 +227,7 @@ def _ritz(product: Callable[[Any], Any], size: int) -> np.ndarray:
 
 
 def _norm(product: Callable[[Any], Any], size: int) -> float:
-    """About the largest stretch of an operator that need not be symmetric."""
+    """Roughly the norm of an operator that need not be symmetric, by repeated application."""
     v, most = np.random.default_rng(0).normal(size=size), 0.0
     for _ in range(10):
         v = np.asarray(product(jnp.asarray(v / np.linalg.norm(v))), np.float64)

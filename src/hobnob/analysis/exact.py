@@ -1,6 +1,6 @@
-"""What a solver with all data in one place would find: for measuring, never for an agent.
+"""What a solver with all data in one place finds: for measuring, never for an agent.
 
-F(x) = f(x, y*(x)) needs y*(x), which `newton.py` finds.
+F(x) = f(x, y*(x)) needs y*(x), which `newton.py` computes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Exact(NamedTuple):
 
 
 class Optimum(NamedTuple):
-    """The best that centralised optimisation found: x, y*(x), F(x) and |grad F(x)|."""
+    """The best point that centralised optimisation found: x, y*(x), F(x) and |grad F(x)|."""
 
     x: Any
     y: Any
@@ -44,7 +44,19 @@ class Curvature(NamedTuple):
 
 
 def exact(problem: Problem, x: Any) -> Exact:
-    """F(x), its gradient and y*(x) on the pooled data, in float64 whatever the problem's dtype."""
+    """F(x), its gradient and y*(x) on the pooled data, in float64 whatever the problem's dtype.
+
+    Args:
+        problem: the problem.
+        x: where, shaped like the problem's x0.
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("quadratic")(agents=4)
+        >>> found = hb.exact(problem, problem.x0)
+        >>> round(found.value, 3), found.gradient.shape, found.y.shape
+        (-0.551, (5,), (6,))
+    """
     problem, flat = problem.loaded(), _flat(problem, x)
     value, gradient, y = _solve_checked(problem, flat)
     return Exact(value, problem.x_layout.unravel(gradient, np), problem.y_layout.unravel(y, np))
@@ -53,7 +65,18 @@ def exact(problem: Problem, x: Any) -> Exact:
 def optimum(problem: Problem, x0: Any = None, tolerance: float = 1e-8) -> Optimum:
     """A minimiser of F with all data in one place, by L-BFGS-B on exact gradients from x0.
 
-    It is a local one where F is not convex; it stands beside decentralised runs as their mark.
+    It is a benchmark for decentralised runs. If F is not convex, it may be a local minimiser.
+
+    Args:
+        problem: the problem.
+        x0: where to start, shaped like the problem's x0, which is the default.
+        tolerance: stop when no entry of the projected gradient is larger.
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("quadratic")(agents=4)
+        >>> hb.optimum(problem).gradient_norm < 1e-5
+        True
     """
     problem = problem.loaded()
     start = _flat(problem, problem.x0 if x0 is None else x0)
@@ -65,7 +88,7 @@ def optimum(problem: Problem, x0: Any = None, tolerance: float = 1e-8) -> Optimu
         try:
             value, gradient, _ = _solve_checked(problem, flat)
         except ProblemError:
-            # Along a flat direction a trial step may go where nothing is finite: it is too long.
+            # Along a flat direction a trial step may reach values that are not finite: reject it.
             return first + 1e3 * (1 + abs(first)), np.zeros_like(flat)
         return value, gradient
 
@@ -89,9 +112,19 @@ def optimum(problem: Problem, x0: Any = None, tolerance: float = 1e-8) -> Optimu
 
 
 def curvature(problem: Problem, x: Any = None, y: Any = None) -> Curvature:
-    """How curved the pooled inner loss is in y, at (x, y) or at the starting point.
+    """The smallest and largest curvature of the pooled inner loss in y.
 
-    NaN where the Hessian is not finite.
+    Both are NaN if the Hessian is not finite.
+
+    Args:
+        problem: the problem.
+        x, y: where, shaped like the problem's x0 and y0, which are the default.
+
+    Example:
+        >>> import hobnob as hb
+        >>> smallest, largest = hb.curvature(hb.problems.get("quadratic")(agents=4))
+        >>> round(smallest, 2), round(largest, 2)
+        (1.0, 10.0)
     """
     problem = problem.loaded()
     flat_x = _flat(problem, problem.x0 if x is None else x)
@@ -110,7 +143,7 @@ def curvature(problem: Problem, x: Any = None, y: Any = None) -> Curvature:
 
 
 def affordable(problem: Problem) -> bool:
-    """Whether exact F can be measured again and again during a run."""
+    """True if exact F is cheap enough to be measured repeatedly during a run."""
     if problem.unread or not problem.has_pooled_losses or problem.dim_y > 300:
         return False
     numbers = sum(
@@ -129,7 +162,7 @@ class _Compiled(NamedTuple):
 
 @lru_cache(maxsize=8)
 def _compiled(problem: Problem) -> _Compiled:
-    """The problem's pooled losses in float64, compiled once. Call within float64."""
+    """The problem's pooled losses in float64, compiled once. Call it with x64 enabled."""
     wide = problem if problem.dtype == np.float64 else problem.in_precision(np.float64)
     outer_place, inner_place = wide.place()
 
@@ -173,7 +206,7 @@ def _solve_checked(problem: Problem, x: np.ndarray) -> tuple[float, np.ndarray, 
 
 
 def check_strong_convexity(problem: Problem) -> None:
-    """Raise where the pooled inner loss has no curvature at the starting point."""
+    """Raise an error if the pooled inner loss is not strongly convex at the starting point."""
     smallest, largest = curvature(problem)
     if not smallest > 1e-12 * max(largest, 1e-300):
         raise ProblemError(

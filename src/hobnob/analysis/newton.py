@@ -1,9 +1,9 @@
-"""The inner problem solved by Newton's method, and what follows from it. All can be traced.
+"""Newton's method for the inner problem, and the exact hypergradient. All of it can be traced.
 
     grad F(x) = grad_x f - J z,   H z = grad_y f,   H = grad_yy g,  J = grad_xy g   at (x, y*(x)).
 
-Up to `DENSE` inner variables the Hessian is formed and factorised; beyond, linear systems are
-solved by conjugate gradients on Hessian-vector products.
+Up to `DENSE` inner variables the Hessian is formed and factorised. Beyond that, conjugate gradients
+on Hessian-vector products solve the linear systems.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ PooledLoss = Callable[[jax.Array, jax.Array], jax.Array]
 def solve_inner(
     outer: PooledLoss, inner: PooledLoss, x: jax.Array, y: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """(F(x), grad F(x), y*(x), |grad_y g| left over), from a first guess y. Can be traced.
+    """(F(x), grad F(x), y*(x), remaining |grad_y g|), from a first guess y.
 
-    What is left over is relative to |H y|, the size of the terms that cancel in the gradient.
+    The remaining gradient is relative to |H y|, the size of the terms that cancel in it.
     """
     gradient = jax.grad(inner, argnums=1)
     y, left = _newton(lambda y: inner(x, y), y)
@@ -37,14 +37,14 @@ def solve_inner(
 
 
 def minimise_roughly(inner: Callable[[jax.Array], jax.Array], y: jax.Array) -> jax.Array:
-    """About the minimiser, for estimates: some Newton steps, whatever the size of y."""
+    """Roughly the minimiser, by a few Newton steps, whatever the size of y."""
     return _newton(inner, y, solve_roughly, most=10)[0]
 
 
 def solve_roughly(
     gradient: Callable[[jax.Array], jax.Array], y: jax.Array, right: jax.Array
 ) -> jax.Array:
-    """About the z with H z = right, where H is the Jacobian of `gradient` at y."""
+    """Roughly the z with H z = right, where H is the Jacobian of `gradient` at y."""
     product = jax.linearize(gradient, y)[1]
     return jax.scipy.sparse.linalg.cg(product, right, tol=1e-6, maxiter=200)[0]
 
@@ -55,7 +55,7 @@ def _newton(
     solve: Callable[..., jax.Array] | None = None,
     most: int = NEWTON_STEPS,
 ) -> tuple[jax.Array, jax.Array]:
-    """Newton's method with backtracking, until the gradient stops getting smaller."""
+    """Newton's method with backtracking, until the gradient stops shrinking."""
     solve = solve or _solve_hessian
     value_and_gradient = jax.value_and_grad(inner)
 
@@ -81,13 +81,13 @@ def _newton(
 
         def too_long(end: tuple[jax.Array, Point]) -> jax.Array:
             size, new = end
-            # Near the minimum the value is lost in rounding, while the gradient still shrinks.
+            # Near the minimum, rounding hides changes of the value; the gradient still shrinks.
             good = (new.value <= at.value - 1e-4 * size * slope) | new.better
             return ~good & (size > 1e-12)
 
-        whole = reached(jnp.ones((), at.y.dtype))
-        _, new = jax.lax.while_loop(too_long, lambda end: reached(end[0] / 2), whole)
-        # Far from the minimum the gradient may grow while the value falls.
+        full = reached(jnp.ones((), at.y.dtype))
+        _, new = jax.lax.while_loop(too_long, lambda end: reached(end[0] / 2), full)
+        # Far from the minimum, the gradient may grow while the value falls.
         new = new._replace(better=new.better | (new.value < at.value))
         return jax.tree.map(
             lambda a, b: jnp.where(new.better, a, b), new, at._replace(better=new.better)

@@ -1,1 +1,1 @@
-"""What everything stands on: errors, files, keys, random bits, pytrees, the terminal."""
+"""The foundation: errors, files, keys, random bits, pytrees, the terminal."""

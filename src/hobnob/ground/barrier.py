@@ -11,8 +11,8 @@ from jax.custom_batching import custom_vmap
 def apart(array: jax.Array) -> jax.Array:
     """The same array, computed before anything that reads it. It cannot be differentiated.
 
-    XLA would fuse the computation into every reader and repeat it for each number read. It cannot
-    see which branch a `cond` takes, so both branches are ready before.
+    Otherwise XLA fuses the computation into every reader and repeats it for each element read. It
+    cannot see which branch a `cond` takes, so it computes the array first.
     """
     first = array.reshape(-1)[0]
     bits = jax.lax.bitcast_convert_type(first, f"uint{8 * array.dtype.itemsize}")

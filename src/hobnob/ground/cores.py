@@ -1,4 +1,4 @@
-"""The cores of this machine."""
+"""The processor cores of this machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def cpus() -> list[int]:
-    """Those that this process may use."""
+    """The cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))

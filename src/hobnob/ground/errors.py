@@ -1,7 +1,7 @@
-"""Every error that a user can meet.
+"""All errors that a user can see.
 
-A message says what is wrong, where, with the number, what follows from it and what to do. All of
-them are `HobnobError`, which is a `ValueError`; the subclasses tell where to look.
+A message says what is wrong, where, with the number, what follows and what to do. Every error is a
+`HobnobError`, which is a `ValueError`; the subclass says where to look.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any
 
 
 class HobnobError(ValueError):
-    """Something in the input, or in what a run was asked to do, cannot work."""
+    """The input, or a request to a run, cannot work."""
 
 
 class NetworkError(HobnobError):
-    """The graph or its mixing matrix cannot carry a run."""
+    """The graph or its mixing matrix is unusable."""
 
 
 class ProblemError(HobnobError):
@@ -30,11 +30,11 @@ class ConfigError(HobnobError):
 
 
 class CheckpointError(HobnobError):
-    """A checkpoint is torn, belongs to another run or was written by another version."""
+    """A checkpoint is damaged, belongs to another run or was written by another version."""
 
 
 class DivergenceError(HobnobError):
-    """The iterates stopped being finite numbers. `history` holds what was recorded before."""
+    """The iterates are no longer finite. `history` holds what was recorded before."""
 
     def __init__(
         self, message: str, *, step: int, agent: int, variable: str, history: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: written beside, flushed, renamed."""
+"""Atomic writes: to a temporary file, which is flushed and then renamed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace `path` in one step. A fault at any moment leaves the old file or the new one."""
+    """Replace `path` atomically. A fault at any moment leaves the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

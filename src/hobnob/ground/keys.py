@@ -1,7 +1,7 @@
-"""The only maker of random keys.
+"""All random keys are made here.
 
-A key is a function of (seed, agent, step, slot) and of nothing else: not of the runtime, not of
-what was drawn before. So a resumed run, or one spread over other machines, draws the same samples.
+A key depends on (seed, agent, step, slot) only: not on the runtime, not on earlier draws. So a
+resumed run, or one spread over other machines, draws the same samples.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from hobnob.ground.threefry import fold_in
 
 
 def of_agent(seed: ArrayLike, agent: ArrayLike) -> jax.Array:
-    """The key that one agent keeps for a whole run."""
-    # The generator is named, so that a user's default for JAX does not change the samples.
+    """The key of one agent for a whole run."""
+    # Name the generator, so that the user's JAX default does not change the samples.
     return fold_in(jax.random.key(seed, impl="threefry2x32"), agent)
 
 
@@ -26,7 +26,7 @@ def of_slot(agent_key: jax.Array, step: ArrayLike, slot: str) -> jax.Array:
 
 
 def of_links(seed: ArrayLike) -> jax.Array:
-    """The key from which a run draws which links fail."""
+    """The key for a run's failing links."""
     return fold_in(jax.random.key(seed, impl="threefry2x32"), crc32(b"links"))
 
 

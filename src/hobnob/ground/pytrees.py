@@ -1,7 +1,7 @@
-"""Between a user's pytree and the flat vector that an algorithm works on.
+"""Conversion between a user's pytree and the flat vector that an algorithm works on.
 
 A model's pytree may hold functions beside its numbers: an Equinox module has its activation as a
-leaf. Functions are no part of the vector, and come back as they were.
+leaf. Functions are not part of the vector and are returned unchanged.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 class VectorLayout:
     """How the leaves of one pytree of arrays lie in a flat vector.
 
-    Both directions keep leading axes, so a stack of vectors (one row an agent) unravels into a
-    pytree whose leaves are stacks. `xp` is the array module to work with: NumPy or jax.numpy.
+    Both directions keep leading axes, so a stack of vectors (one row per agent) unravels into a
+    pytree whose leaves are stacks. `xp` is the array module, NumPy or jax.numpy.
     """
 
     def __init__(self, tree: Any):
@@ -38,7 +38,7 @@ class VectorLayout:
 
     def unravel(self, flat: Any, xp: Any = jnp) -> Any:
         lead = np.shape(flat)[:-1]
-        # One split, whose derivative is one concatenation: slices would each become a whole vector.
+        # The derivative of one split is one concatenation; that of a slice is a full vector each.
         ends = list(accumulate(prod(shape) for shape in self.shapes))
         parts = xp.split(flat, ends[:-1], axis=-1) if ends[1:] else [flat] * len(ends)
         leaves = [
@@ -55,10 +55,10 @@ def numbers(tree: Any) -> list[Any]:
 
 
 def map_numbers(change: Callable[[Any], Any], tree: Any) -> Any:
-    """The same tree with every leaf changed that is not a function."""
+    """Apply `change` to every leaf that is not a function."""
     return jax.tree.map(lambda leaf: leaf if callable(leaf) else change(leaf), tree)
 
 
 def path_name(path: tuple[Any, ...]) -> str:
-    """A leaf's place in words: `batch['images'][0]` for a message."""
+    """A leaf's place as text, such as `['images'][0]`, for messages."""
     return jax.tree_util.keystr(path) or "the array"

@@ -1,6 +1,6 @@
-"""A file in the right folder is a registration: this finds what such folders hold.
+"""Registries: adding a file to a folder registers what it defines.
 
-Nothing is imported before it is asked for, and no list of names is kept by hand.
+Files are imported on first use, and no list of names is kept by hand.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from hobnob.ground.errors import ConfigError
 
 
 class Registry:
-    """The public objects that `accepts` says yes to, in the modules of one package.
+    """The public objects in the modules of one package that `accepts` accepts.
 
-    `name_of` is given the module's name and the object's, and answers with the registered name:
-    an algorithm goes by its file, a topology or a metric by its function.
+    `name_of(module, name)` is the registered name: an algorithm is named after its file, a topology
+    or a metric after its function.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What is said on standard error while something runs."""
+"""Messages and progress on standard error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Bar:
     """A progress bar on standard error. Silent if `shown` is False, or None off a terminal."""
 
     def __init__(self, make: Callable[[], Any], shown: bool | None):
-        # `make` imports rich, which is only needed where somebody watches.
+        # `make` imports rich, which is only needed if the bar is shown.
         self._bar: Any = make() if is_watched(shown) else None
 
     def __enter__(self) -> Self:

@@ -1,10 +1,10 @@
-"""The random numbers of `jax.random`, bit for bit, for less work.
+"""The random numbers of `jax.random`, bit for bit, at lower cost.
 
 JAX's generator, Threefry-2x32, is 20 rounds of additions, rotations and exclusive ors (Salmon,
 Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011). On a CPU, JAX compiles
-each use of it to a loop of its own. A step of one agent uses it about a dozen times, on a few
-numbers each: the loops take more time to compile and to start than the numbers do. Written out,
-they become part of whatever is compiled around them.
+each use of it to a separate loop. A step of one agent uses it about a dozen times, for a few
+numbers each, so compiling and starting the loops takes longer than the numbers. Written out, the
+rounds fuse with the surrounding code.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def split(key: jax.Array, count: int = 2) -> jax.Array:
 
 
 def uniform(key: jax.Array, shape: Sequence[int], dtype: Any, least: float = 0.0) -> jax.Array:
-    """`jax.random.uniform(key, shape, dtype, least)`: from `least` to 1, which is left out."""
+    """`jax.random.uniform(key, shape, dtype, least)`: in [least, 1)."""
     numbers = jnp.arange(prod(shape), dtype=jnp.uint32)
     high, low = _hash(*map(_once, _words(key)), numbers * 0, numbers)
     kind = jnp.finfo(dtype)
@@ -47,7 +47,7 @@ def uniform(key: jax.Array, shape: Sequence[int], dtype: Any, least: float = 0.0
     else:
         bits = high ^ low
     one = np.ones((), dtype).view(bits.dtype)
-    # The digits of a number from 1 to 2.
+    # Random mantissa bits of a number in [1, 2).
     digits = lax.bitcast_convert_type(bits >> (kind.bits - kind.nmant) | one, dtype) - 1
     start = np.asarray(least, dtype)
     numbers = jnp.maximum(start, digits * (1 - start) + start)
@@ -83,17 +83,17 @@ def _key(first: jax.Array, second: jax.Array) -> jax.Array:
 
 
 def _once(words: jax.Array) -> jax.Array:
-    """The words, which XLA then computes once.
+    """The same words, which XLA then computes only once.
 
-    It would compute them anew for all who read them, unless they end in something that it takes
-    for expensive, such as a division by what it does not know to be 1.
+    XLA recomputes them for every reader, unless they end in an operation that it considers
+    expensive, such as a division by a number that it does not know to be 1.
     """
     return words // jnp.minimum(words | np.uint32(1), np.uint32(1))
 
 
 @jax.jit
 def _hash(first: Any, second: Any, high: Any, low: Any) -> tuple[jax.Array, jax.Array]:
-    """The two words that a key of two words makes of every pair of words (high, low)."""
+    """Threefry-2x32 of every pair of words (high, low), under a key of two words."""
     parts = first, second, first ^ second ^ _PARITY
     a, b = jnp.broadcast_arrays(high + first, low + second)
     for i in range(5):
@@ -107,7 +107,7 @@ def _hash(first: Any, second: Any, high: Any, low: Any) -> tuple[jax.Array, jax.
 
 
 def _remainder(number: ArrayLike, span: jax.Array) -> jax.Array:
-    """`number % span`. Processors divide several float64 at once, but whole numbers one by one."""
+    """`number % span`. Processors divide several float64 at once, but integers one by one."""
     if not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
         return jnp.asarray(number) % span
     # Exact: a quotient of 32-bit numbers is never within rounding of the next whole number.

@@ -1,4 +1,4 @@
-"""Which versions made a number."""
+"""The versions that a result depends on."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ def hobnob_version() -> str:
 
 
 def of_numbers() -> dict[str, str]:
-    """The versions that a run's bits depend on."""
+    """The versions that determine a run's bits."""
     return {name: version(name) for name in ("hobnob", "jax", "jaxlib")}
 
 
 def of_everything() -> dict[str, str]:
-    """What a report says about where it was made."""
+    """The versions and the machine, for reports."""
     packages = ("numpy", "scipy", "networkx", "scikit-learn", "matplotlib")
     return {
         **of_numbers(),

@@ -1,7 +1,6 @@
 """Metrics: functions of a `View` that return a number, or a dict of numbers.
 
-A file here is the registration. `@metric` marks its functions; `when` says for which problems one
-can be computed.
+`@metric` registers a function of any file here; `when` says for which problems it can be computed.
 """
 
 from __future__ import annotations
@@ -17,6 +16,8 @@ Metric = Callable[[View], Any]
 
 
 def metric(when: Callable[[Problem], bool] = lambda problem: True) -> Callable[[Metric], Metric]:
+    """Register a metric for the problems for which `when` is true."""
+
     def mark(function: Metric) -> Metric:
         function.when = when  # type: ignore[attr-defined]
         return function
@@ -29,5 +30,5 @@ names, get = _registry.names, _registry.get
 
 
 def available(problem: Problem) -> list[str]:
-    """The metrics that this problem allows."""
+    """The metrics that can be computed for this problem."""
     return [name for name in names() if get(name).when(problem)]

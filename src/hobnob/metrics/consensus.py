@@ -1,4 +1,4 @@
-"""How far agents are from each other."""
+"""How much agents disagree."""
 
 from __future__ import annotations
 

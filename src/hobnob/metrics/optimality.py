@@ -1,4 +1,4 @@
-"""How far the mean iterate is from where it should be, where that can be afforded."""
+"""How far the mean iterate is from the solution, if that is cheap enough to compute."""
 
 from __future__ import annotations
 

@@ -24,7 +24,22 @@ class View:
         x, y: the network's mean, shaped like the problem's x0 and y0.
         problem: the problem.
 
-    `disagreements` are those that are known already.
+    Args:
+        problem: the problem.
+        places: the data of all agents, or None if several ranks hold it.
+        state: the algorithm's state, with a leading axis of agents.
+        disagreements: those already computed, by name.
+
+    Example:
+        >>> import hobnob as hb
+        >>> import jax.numpy as jnp
+        >>> def worst_agent(view):
+        ...     return jnp.linalg.norm(view.variables["x"] - view.flat_x, axis=1).max()
+        >>> problem = hb.problems.get("quadratic")(agents=4)
+        >>> dsoba = hb.DSOBA(alpha=0.01, beta=0.05, gamma=0.05, theta=0.2)
+        >>> result = hb.solve(problem, hb.ring(4), dsoba, steps=20, metrics={"worst": worst_agent})
+        >>> result.history["worst"].shape
+        (21,)
     """
 
     def __init__(

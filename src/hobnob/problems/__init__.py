@@ -1,4 +1,4 @@
-"""Ready problems: a public function in a file of this folder that returns a Problem is one.
+"""Ready problems. Any public function in this folder that returns a Problem is registered.
 
 problem = hobnob.problems.get("hyperopt")(data="wine", positive="class_0", agents=5)
 """

@@ -1,7 +1,7 @@
-"""Draws from a table of probabilities in two looks, whatever its size: Walker's alias method.
+"""Draws from a table of probabilities in two lookups, whatever its size: Walker's alias method.
 
 A row of n probabilities is cut into n boxes of the same weight. Box i holds i up to `share[i]` and
-one other state, `other[i]`, from there. A uniform number says which box and how high in it.
+one other state, `other[i]`, above. A uniform number picks a box and a height in it.
 (Walker, "An efficient method for generating discrete random variables with general distributions",
 1977; filled as in Vose, "A linear algorithm for generating random numbers with a given
 distribution", 1991.)
@@ -17,16 +17,16 @@ from hobnob.ground.barrier import apart
 
 
 class Boxes:
-    """One row of boxes for each row of probabilities, which sum to 1, to rounding."""
+    """One row of boxes for each row of probabilities; a row sums to 1, to rounding."""
 
     def __init__(self, probabilities: np.ndarray):
         self._rows, self._size = probabilities.shape
         filled = [_filled(row / row.sum()) for row in np.asarray(probabilities, np.float64)]
-        # Row after row, for one number to say where to look.
+        # One flat array, so that a single index is enough.
         self.share, self.other = (np.concatenate(part) for part in zip(*filled, strict=True))
 
     def draw(self, uniform: jax.Array) -> jax.Array:
-        """For each row and its number in [0, 1), one column, as likely as the row says."""
+        """For each row, the column that its uniform number in [0, 1) picks."""
         last = self._size - 1
         scaled = uniform * self._size
         box = jnp.minimum(scaled.astype(jnp.int32), last)  # a product may round up to the size
@@ -46,4 +46,4 @@ def _filled(row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         weights[most] -= 1 - weights[least]
         if weights[most] < 1:
             small.append(large.pop())
-    return share, other  # what is left over is 1, to rounding
+    return share, other  # boxes left over weigh 1, to rounding

@@ -1,4 +1,4 @@
-"""Checks of the options that ready problems share."""
+"""Checks of options, shared by the ready problems."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def whole(name: str, value: Any) -> int:
 def number(
     name: str, value: Any, least: float, *, below: float = inf, excluded: bool = False
 ) -> float:
-    """A number in [least, below), or in (least, below) where `least` itself is excluded."""
+    """A number in [least, below), or in (least, below) if `excluded`."""
     good = isinstance(value, int | float | np.number) and least <= value < below
     if not good or (excluded and value == least):
         bound = "above" if excluded else "of at least"

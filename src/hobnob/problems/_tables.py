@@ -1,4 +1,4 @@
-"""Tables of features with two classes: found, read, checked, scaled, split and dealt."""
+"""Tables of features with two classes: load, check, scale, split and deal them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LARGEST = 2 * 10**8  # numbers in a table: it is kept dense
 
 
 class Table(NamedTuple):
-    """`features` [n, d], `labels` [n] that are +1 or -1, and names to show."""
+    """`features` [n, d], `labels` [n] of +1 or -1, and names to show."""
 
     features: np.ndarray
     labels: np.ndarray
@@ -54,7 +54,7 @@ def load(data: Any, positive: Any = None) -> Table:
 
 
 def scaled(features: np.ndarray, scaling: str) -> np.ndarray:
-    """Every feature on its own, over all records. A constant one becomes 0, not NaN."""
+    """Scale each feature over all records. A constant feature becomes 0, not NaN."""
     _checks.one_of("scaling", scaling, ("minmax", "standard", "none"))
     if scaling == "none":
         return features
@@ -63,13 +63,13 @@ def scaled(features: np.ndarray, scaling: str) -> np.ndarray:
         centre, spread = (low + high) / 2, (high - low) / 2
     else:
         centre, spread = features.mean(axis=0), features.std(axis=0)
-    # The mean of equal numbers is off by rounding, which a spread of 1e-17 would blow up.
+    # The mean of equal numbers has a rounding error, which a spread of 1e-17 would amplify.
     constant = features.max(axis=0) == features.min(axis=0)
     return np.where(constant, 0, (features - centre) / np.where(constant, 1, spread))
 
 
 def split(table: Table, share: float, rng: np.random.Generator) -> tuple[Shard, Shard]:
-    """Training and validation records, shuffled; `share` of them for validation."""
+    """Shuffled training and validation records; `share` of them for validation."""
     _checks.number("validation", share, 0, below=1, excluded=True)
     order = rng.permutation(len(table.labels))
     cut = len(order) - round(share * len(order))
@@ -78,10 +78,10 @@ def split(table: Table, share: float, rng: np.random.Generator) -> tuple[Shard, 
 
 
 def deal(records: Shard, agents: int, manner: str, title: str) -> list[Shard]:
-    """A shard an agent, their sizes differing by one at most.
+    """One shard per agent; their sizes differ by at most one.
 
-    "even" takes the records as they come. "by label" sorts them first, as in the paper: the first
-    agents have -1 alone, then one has a mixture, the rest have +1 alone.
+    "even" takes the records in their order. "by label" sorts them first, as in the paper: the first
+    agents have only -1, then one has both, the rest have only +1.
     """
     _checks.one_of("deal", manner, ("even", "by label"))
     if len(records.labels) < agents:
@@ -99,7 +99,7 @@ def deal(records: Shard, agents: int, manner: str, title: str) -> list[Shard]:
 def _shipped(name: str, positive: Any) -> Table:
     found = getattr(sklearn.datasets, f"load_{name}")()
     labels = np.asarray(found.target_names)[found.target]
-    # Sorted by code, not by name: the class with the larger code is +1 where there are two.
+    # In the order of codes, not names: of two classes, the larger code is +1.
     classes = [str(c) for c in found.target_names]
     return _table(found.data, labels.astype(str), positive, name, classes, found.feature_names)
 
@@ -128,7 +128,7 @@ def _file(path: Path, positive: Any) -> Table:
 
 
 def _first_bad_line(path: Path) -> str:
-    """scikit-learn says what is malformed, not where."""
+    """Find the line; scikit-learn says what is malformed, not where."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError:
@@ -174,13 +174,13 @@ def _table(
 
 
 def _show(code: Any) -> str:
-    """LIBSVM labels are read as 1.0 and written as 1."""
+    """A label as text. LIBSVM labels are read as 1.0 and shown as 1."""
     whole = isinstance(code, float | np.floating) and float(code).is_integer()
     return str(int(code)) if whole else str(code)
 
 
 def _positive_class(classes: list[str], positive: Any, title: str) -> str:
-    """The class that is +1. Of two it is the larger one, if nothing is said."""
+    """The class that is +1; of two classes the larger, unless `positive` names one."""
     shown = ", ".join(classes[:20]) + (", ..." if len(classes) > 20 else "")
     if len(classes) == 1:
         raise ProblemError(f"{title}: all records have the label {shown}. Two classes are needed.")

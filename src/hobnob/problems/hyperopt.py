@@ -1,4 +1,4 @@
-"""Regularisation weights of a linear classifier, one a feature: the paper's first experiment.
+"""Regularisation weights of a linear classifier, one per feature: the paper's first experiment.
 
 With records (a, t), features a and labels t = +1 or -1, and a loss l of the margin,
 
@@ -6,9 +6,9 @@ With records (a, t), features a and labels t = +1 or -1, and a loss l of the mar
     f_k(x, y) = mean over validation records of l(t a'y)
 
 The weights are w = exp(x), kept in [smallest_weight, 1 / smallest_weight], or w = x, kept at
-smallest_weight or above. So g stays strongly convex: left free, exp runs away to weights of 0 and
-infinity for features that should be used without limit or not at all. The paper takes w = x from
-x = 0 on without any of this, where g has no minimiser as soon as x turns negative.
+smallest_weight or above, so g stays strongly convex. Without bounds, exp drifts to weights of 0 and
+infinity for features that should be used freely or not at all. The paper starts w = x at x = 0
+without bounds, and g has no minimiser as soon as x turns negative.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Batch = dict[str, jax.Array]
 
 @jax.custom_jvp
 def _logistic(margin: jax.Array) -> jax.Array:
-    """log(1 + exp(-margin)). JAX's own derivative of it takes a logarithm; a sigmoid needs none."""
+    """log(1 + exp(-margin)). JAX's own derivative takes a logarithm; a sigmoid needs none."""
     return jax.nn.softplus(-margin)
 
 
@@ -61,26 +61,29 @@ def hyperopt(
     seed: int = 0,
     dtype: str = "float64",
 ) -> Problem:
-    """Tune one regularisation weight a feature on validation data.
+    """Tune one regularisation weight per feature on validation data.
 
     Args:
         data: the name of a set that scikit-learn ships (breast_cancer, digits, iris, wine), the
             path of a LIBSVM file, or a pair of arrays (features, labels).
+        agents: the number of agents.
         validation: the share of the records that f sees; g sees the others.
         deal: "even" deals shuffled records; "by label" sorts them by label first, so that most
-            agents see one class alone.
+            agents see only one class.
         scaling: of each feature over all records: "minmax" to [-1, 1], "standard" to mean 0 and
             variance 1, or "none".
         weights: "exp" (w = exp(x)) or "projected" (w = x).
-        smallest_weight: the least that a weight may become; with "exp", its inverse is the most.
-        start_weight: every w at the start.
+        smallest_weight: the lower bound of w; with "exp", its inverse is the upper bound.
+        start_weight: the value of every w at the start.
         loss: "logistic", log(1 + exp(-t a'y)), or "sigmoid", 1 / (1 + exp(t a'y)). The paper
             prints the sigmoid, which is not convex: with small weights g may have several minima.
-            The numbers that its authors quote fit the logistic loss.
+            The numbers it quotes fit the logistic loss.
         intercept: add a feature that is 1 in all records; it is regularised like the others.
-        positive: the class that is +1. It must be named where there are more than two, which are
-            then the rest; of two it is the larger one.
+        batch_size: as in `Problem`.
+        positive: the class that is +1; all others are -1. Without it, there must be two classes,
+            of which the larger is +1.
         seed: of the shuffle that splits and deals the records.
+        dtype: the precision, "float64" or "float32".
     """
     agents = _checks.whole("agents", agents)
     precision = _checks.precision(dtype)

@@ -1,4 +1,4 @@
-"""Pictures with a class each: Fashion-MNIST where it is installed, or files in its format."""
+"""Labelled images: Fashion-MNIST if it is installed, or files in its format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FILES = (
 
 
 class Images(NamedTuple):
-    """Pixels [n, d] from 0 to 1, labels [n] from 0, and a set held out to test on."""
+    """Pixels [n, d] from 0 to 1, labels [n] from 0, and a test set."""
 
     pixels: np.ndarray
     labels: np.ndarray
@@ -37,8 +37,8 @@ def load(data: str | Path | None = None, seed: int = 0) -> Images:
     Args:
         data: "fashion-mnist" (70,000 of 28 x 28 pixels, from Debian's package), "digits" (1,797 of
             8 x 8, which scikit-learn ships), or a folder with the four idx files of MNIST or
-            Fashion-MNIST, with or without .gz. None is Fashion-MNIST where it is installed, and
-            digits otherwise: `title` says which.
+            Fashion-MNIST, with or without .gz. None is Fashion-MNIST if it is installed, and
+            digits otherwise; `title` says which.
     """
     if data is None:
         data = "fashion-mnist" if FASHION_MNIST.exists() else "digits"
@@ -76,7 +76,7 @@ def _flat(pixels: np.ndarray) -> np.ndarray:
 
 
 def _read(folder: Path, name: str) -> np.ndarray:
-    """One idx file: 0, 0, 8 for bytes, the number of axes, their lengths, the bytes themselves."""
+    """One idx file: 0, 0, 8 for bytes, the number of axes, their lengths, then the bytes."""
     zipped, plain = folder / f"{name}.gz", folder / name
     path = zipped if zipped.exists() else plain
     try:

@@ -1,6 +1,6 @@
 """Distributed policy evaluation, the paper's second experiment.
 
-The value of state s is phi_s' x. One environment moves all agents, each with its own rewards:
+The value of state s is phi_s' x. Agents share one environment but have their own rewards:
 
     g_k(x, y) = 1/2 sum_s (y_s - r_k(s, s') - discount phi_{s'}' x)^2
     f(x, y)   = 1/(2 |S|) sum_s (phi_s' x - y_s)^2 + regulariser/2 |x|^2
@@ -12,8 +12,8 @@ P Phi,
     F(x)      = |D x - r|^2 / (2 |S|) + regulariser/2 |x|^2
     grad F(x) = D' (D x - r) / |S| + regulariser x
 
-The paper prints y* as the Bellman residual and then puts it into the residual again; this is the
-consistent reading. The inner Hessian is the identity.
+The paper prints y* as the Bellman residual and then inserts it into the residual again; the above
+is the consistent reading. The inner Hessian is the identity.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ class Policy(Problem):
         features: [S, m], phi_s in row s.
         transitions: [S, S], row s holds the probabilities of the next state.
         rewards: [K, S, S], each agent's mean rewards of the transitions from s to s'.
+        discount, regulariser, reward_noise, noiseless: as in `policy`.
+        dtype: the precision to compute in.
+        name: for reports.
     """
 
     compositional = True
@@ -57,7 +60,7 @@ class Policy(Problem):
         dtype: Any = np.float64,
         name: str = "policy",
     ):
-        # Rounded once, so that the closed form below is that of the problem in this precision.
+        # Round first, so that the closed form below fits the problem in this precision.
         self.features, self.transitions, self.rewards = (
             np.asarray(a, dtype) for a in (features, transitions, rewards)
         )
@@ -95,7 +98,7 @@ class Policy(Problem):
             inner,
             np.zeros(m, dtype),
             np.zeros(states, dtype),
-            # One record, the whole table of features: f is known, and nothing of it is sampled.
+            # One record, the whole table of features: f is known exactly and never sampled.
             Records([features[None]] * len(self.rewards), batch_size=None, label="features"),
             Simulator(
                 list(self.rewards),
@@ -112,14 +115,14 @@ class Policy(Problem):
         self._moved = discount * wide_moves @ wide_features
         self._difference = wide_features - self._moved
         self._regulariser = regulariser
-        # Least squares, for a regulariser of 0 and fewer states than features.
+        # Least squares, since the matrix is singular for regulariser 0 and few states.
         self.solution, *_ = np.linalg.lstsq(
             self._difference.T @ self._difference / states + regulariser * np.eye(m),
             self._difference.T @ self._reward / states,
         )
 
     def closed_form(self, x: Any) -> Exact:
-        """F(x), its gradient and y*(x), without an iteration."""
+        """F(x), its gradient and y*(x), without iterating."""
         x = np.asarray(x, np.float64)
         residual = self._difference @ x - self._reward
         value = residual @ residual / (2 * self.dim_y) + self._regulariser * (x @ x) / 2
@@ -142,10 +145,14 @@ def policy(
     """The paper's random environment: features, transitions and mean rewards are uniform.
 
     Args:
-        features: the dimension m of x. The paper gives neither it nor the discount.
+        agents, states: how many of each.
+        features: the dimension m of x. The paper gives neither m nor the discount.
         discount: of the value of the next state, in [0, 1).
+        regulariser: the weight of |x|^2 / 2 in f.
         reward_noise: the standard deviation of a reward around its mean.
-        noiseless: the agents know their expectations instead of simulating.
+        noiseless: agents use expectations instead of simulating.
+        seed: of the environment.
+        dtype: the precision, "float64" or "float32".
     """
     agents, states = _checks.whole("agents", agents), _checks.whole("states", states)
     m = _checks.whole("features", features)

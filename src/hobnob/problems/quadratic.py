@@ -1,4 +1,4 @@
-"""Heterogeneous quadratics, whose F, gradient, y*(x) and x* are known in closed form.
+"""Heterogeneous quadratics, with F, its gradient, y*(x) and x* in closed form.
 
 Agent k holds, with z = (x, y) joined into one vector,
 
@@ -10,7 +10,7 @@ with A_k and Q_k symmetric and positive definite. Write A, B, ... for means over
     y*(x)     = S x + A^-1 c,   S = A^-1 B
     grad F(x) = [I S'] (Q z - q)   at z = (x, y*(x))
 
-F is strongly convex: its curvature [I S'] Q [I S']' is at least the smallest one of Q.
+F is strongly convex: its Hessian [I S'] Q [I S']' has no eigenvalue below the smallest of Q.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Shard = dict[str, np.ndarray]
 
 
 class Quadratic(Problem):
-    """A bilevel problem made of records of matrices.
+    """A bilevel problem whose records are matrices.
 
     Args:
         outer_data: one dict(Q, q) per agent, with shapes [n, d_x + d_y, d_x + d_y] and
@@ -40,6 +40,7 @@ class Quadratic(Problem):
         inner_data: one dict(A, B, c) per agent, with shapes [n, d_y, d_y], [n, d_y, d_x], [n, d_y].
         batch_size: as in `Problem`.
         dtype: the precision to compute in.
+        name: for reports.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Quadratic(Problem):
             batch_size,
             name=name,
         )
-        # From the data as the problem keeps it, so that float32 rounds both sides alike.
+        # From the stored data, so that the closed form has the same float32 rounding.
         outer, inner = _pooled(self.outer_data), _pooled(self.inner_data)
         self._Q, self._q = outer["Q"], outer["q"]
         self._slope = np.linalg.solve(inner["A"], inner["B"])
@@ -74,7 +75,7 @@ class Quadratic(Problem):
         )
 
     def closed_form(self, x: Any) -> Exact:
-        """F(x), its gradient and y*(x), without an iteration."""
+        """F(x), its gradient and y*(x), without iterating."""
         x = np.asarray(x, np.float64)
         y = self._slope @ x + self._offset
         z = np.concatenate([x, y])
@@ -100,17 +101,21 @@ def quadratic(
     """A random heterogeneous quadratic.
 
     Args:
+        agents, dim_x, dim_y: how many agents, and the lengths of x and y.
         heterogeneity: 0 makes all agents identical. B_k, c_k and q_k are `common + heterogeneity *
-            own`. A_k and Q_k keep their means, from which they are heterogeneity / (1 +
-            heterogeneity) of the way to where the first of them would stop being positive definite.
+            own`. A_k and Q_k lie heterogeneity / (1 + heterogeneity) of the way from their mean to
+            the point where the first of them would stop being positive definite.
         condition, scale: the eigenvalues of the mean of A_k go from scale to scale * condition,
-            those of a single agent at most twice as far. `scale` multiplies all of g_k, so it
-            moves the fitting step sizes and neither y*(x) nor F.
-        noise: how far records lie from their agent's matrices, entry by entry, in standard
-            deviations; their mean over a shard is exactly the agent's own. It is felt where a
-            `batch_size` is given: without one, agents take their whole shards.
-        records: how many an agent has, or "ragged" for shards of different lengths. Without it,
-            1 where there is no noise and 32 where there is.
+            those of a single agent at most twice as far. `scale` multiplies all of g_k: it changes
+            the right step sizes, but neither y*(x) nor F.
+        noise: the standard deviation of the records' entries around their agent's matrices; their
+            mean over a shard is exactly the agent's own. Only a `batch_size` lets it show: without
+            one, agents take their whole shards.
+        records: the records of each agent, or "ragged" for shards of different lengths. The default
+            is 1 without noise and 32 with it.
+        batch_size: as in `Problem`.
+        seed: of the matrices.
+        dtype: the precision, "float64" or "float32".
     """
     agents = _checks.whole("agents", agents)
     dim_x, dim_y = _checks.whole("dim_x", dim_x), _checks.whole("dim_y", dim_y)
@@ -167,13 +172,13 @@ def _pooled(source: Any) -> Shard:
 def _positive_definite(
     rng: np.random.Generator, agents: int, size: int, least: float, condition: float, own: float
 ) -> np.ndarray:
-    """One matrix an agent; the eigenvalues of their mean go from least to least * condition."""
+    """One matrix per agent; the eigenvalues of their mean go from least to least * condition."""
     axes, _ = np.linalg.qr(rng.normal(size=(size, size)))
     root = axes * np.sqrt(least * condition ** np.linspace(0, 1, size))
     turns = rng.normal(size=(agents, size, size))
     turns = turns + turns.swapaxes(1, 2)
     turns -= turns.mean(axis=0)
-    # At norm 1 the first agent would lose its definiteness. A single agent has no turns at all.
+    # At norm 1 the first matrix would become singular. A single agent has turns of 0.
     turns /= max(np.linalg.norm(turns, 2, axis=(1, 2)).max(), 1e-12)
     matrices = root @ (np.eye(size) + own / (1 + own) * turns) @ root.T
     return (matrices + matrices.swapaxes(1, 2)) / 2
@@ -182,7 +187,7 @@ def _positive_definite(
 def _around(
     rng: np.random.Generator, name: str, mean: np.ndarray, noise: float, count: int
 ) -> np.ndarray:
-    """So many records around a mean that they keep exactly. Those of A and Q stay symmetric."""
+    """`count` records with exactly this mean. Those of A and Q are symmetric."""
     drawn = rng.normal(size=(count, *mean.shape))
     if name in "AQ":
         drawn = np.tril(drawn) + np.tril(drawn, -1).swapaxes(1, 2)

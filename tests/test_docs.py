@@ -12,7 +12,9 @@ docstring have one in docs/reference/examples.md, which runs like any other page
 from __future__ import annotations
 
 import doctest
+import html
 import io
+import json
 import re
 import shlex
 import subprocess
@@ -29,6 +31,7 @@ import pytest
 import hobnob as hb
 from hobnob.cli import config
 from hobnob.cli import main as cli
+from tests import browser
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -231,6 +234,30 @@ class Html(HTMLParser):
         self.loads |= {known[key] for key in ("src", "srcset", "poster", "data") if key in known}
 
 
+def looks(pages: list[Path], folder: Path, width: int, dark: bool) -> list[dict[str, Any]]:
+    """What a browser makes of pages of this width, all of them in frames of one page."""
+    frames = "".join(f'<iframe width="{width}" src="{page.as_uri()}"></iframe>' for page in pages)
+    together = folder / "frames.html"
+    together.write_text(
+        f"""<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark">
+<title></title>{frames}<script>onload = () => {{
+  const seen = [...document.querySelectorAll("iframe")].map(frame => {{
+    const page = frame.contentDocument, style = frame.contentWindow.getComputedStyle(page.body);
+    return {{across: page.documentElement.scrollWidth, back: style.backgroundColor,
+            broken: [...page.images].filter(i => !i.naturalWidth).map(i => i.src)}};
+  }});
+  document.title = "result:" + JSON.stringify(seen);
+}}</script>"""
+    )
+    dom, complaints = browser.run(
+        together, "--dump-dom", "--allow-file-access-from-files", dark=dark
+    )
+    assert not complaints
+    found = re.search(r"<title>result:(.*?)</title>", dom)
+    assert found is not None, "the frames did not load"
+    return json.loads(html.unescape(found[1]))
+
+
 EXTERNAL = re.compile(r"(https?:)?//", re.IGNORECASE)
 
 
@@ -279,6 +306,17 @@ def test_the_site(tmp_path: Path) -> None:
         module = isinstance(value, type(sys))
         anchor = f"module-{value.__name__}" if module else f"hobnob.{public}"
         assert f'id="{anchor}"' in reference, f"hb.{public} is not in the reference"
+
+    browser.require()
+    ordered = sorted(pages)
+    colours = []
+    for width, dark in ((400, True), (1200, False)):
+        seen = looks(ordered, tmp_path, width, dark)
+        for page, look in zip(ordered, seen, strict=True):
+            assert look["across"] <= width, f"{page.relative_to(site)} is wider than {width}"
+            assert not look["broken"], f"{page.relative_to(site)}: {look['broken']}"
+        colours.append({look["back"] for look in seen})
+    assert not colours[0] & colours[1], "dark pages have the colour of light ones"
 
 
 _CONFORM = """

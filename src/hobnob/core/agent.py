@@ -270,7 +270,7 @@ class Agent:
         which one this is, since the user may have given it a separate network.
         """
         self._site += 1
-        self._ledger.add_message(_sizes(tree), per=link_of(level), site=self._site)
+        self._ledger.add_message(_sizes(tree, level or ""), per=link_of(level), site=self._site)
         return self._exchange.mix(tree, (self._site, *self._loops), level)
 
     def to_server(self, tree: Tree) -> Tree:
@@ -313,6 +313,7 @@ def _sizes(tree: Any, prefix: str = "") -> dict[str, int]:
     """The bytes of each part of a message, by name."""
     sizes: dict[str, int] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        name = " ".join(filter(None, (prefix, jax.tree_util.keystr(path, simple=True))))
+        key = jax.tree_util.keystr(path, simple=True, separator=".")  # not "11" for two paths
+        name = " ".join(filter(None, (prefix, key)))
         sizes[name or "array"] = leaf.size * leaf.dtype.itemsize
     return sizes

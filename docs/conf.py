@@ -7,6 +7,7 @@ from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
 from sphinx.domains.python import PyObject
 
 HERE = Path(__file__).parent
@@ -68,10 +69,24 @@ def _properties(app: Any, what: str, name: str, value: Any, options: Any, lines:
 _kept: dict[str, list[str]] = {}
 
 
+def _signature(app: Any, what: str, name: str, *rest: Any) -> tuple[str, None] | None:
+    """What only the library makes is shown without its constructor."""
+    return ("", None) if name in ("hobnob.Agent", "hobnob.View") else None
+
+
+def _dashes(app: Any, doctree: nodes.document) -> None:
+    """Sphinx writes ` -- ` between an argument and its description."""
+    for text in list(doctree.findall(nodes.Text)):
+        if text == " -- ":
+            text.parent.replace(text, nodes.Text(" – "))
+
+
 def setup(app: Any) -> None:
     for field in PyObject.doc_field_types:
         if field.name == "variable":
             field.label = "Attributes"
     app.connect("source-read", _expand)
+    app.connect("doctree-read", _dashes)
+    app.connect("autodoc-process-signature", _signature)
     app.connect("autodoc-process-docstring", _plain, priority=400)  # before napoleon
     app.connect("autodoc-process-docstring", _properties, priority=600)  # after it

@@ -47,6 +47,20 @@ FIRST = [
 # Helpers of the library in modules that are public.
 INTERNAL = {"all_values", "bound", "metric", "available"}
 
+# Which members of a class a user needs, where others are for the library; of other classes, all.
+MEMBERS = {
+    "Algorithm": ("init", "step", "suggest", "check_fits", "explain_divergence"),
+    "Compositional": (),
+    "Cut": (),
+    "Drop": (),
+    "Mpi": ("rank", "leads"),
+    "Problem": ("size", "dim_x", "dim_y"),
+    "Records": (),
+    "Silent": (),
+    "Simulate": (),
+    "Simulator": (),
+}
+
 
 def page_of(name: str) -> str:
     value = getattr(hb, name)
@@ -71,9 +85,13 @@ def title_of(name: str) -> str:
 
 
 def linked(code: str) -> str | None:
-    """A reference to a public name, for a piece of code that is one."""
+    """A reference to a public name, for a piece of code that is one.
+
+    `exact` alone may be a setting of an algorithm; `hb.exact` and `Network` are what they seem.
+    """
     name = code.removeprefix("hobnob.").removeprefix("hb.")
-    return f":py:obj:`{code} <hobnob.{name}>`" if name in hb.__all__ else None
+    known = name in hb.__all__ and (name != code or name[0].isupper())
+    return f":py:obj:`{code} <hobnob.{name}>`" if known else None
 
 
 def expand(page: str, text: str) -> str:
@@ -116,7 +134,7 @@ def _algorithms() -> str:
 def _section(name: str, level: str = "##") -> str:
     value = getattr(hb, name)
     if isinstance(value, ModuleType):
-        described = _module(value)
+        described = _module(name, value)
     elif inspect.isclass(value):
         described = _class(name, value)
     else:
@@ -126,24 +144,29 @@ def _section(name: str, level: str = "##") -> str:
 
 def _class(name: str, value: type) -> str:
     alone = issubclass(value, tuple | Exception) or "algorithms" in value.__module__.split(".")
-    members = [] if alone else ["   :members:"]
+    if alone:
+        return _rst(f".. autoclass:: hobnob.{name}")
+    wanted = [m for m in MEMBERS.get(name, ()) if hasattr(value, m)]
+    members = [f"   :members: {', '.join(wanted)}"] if wanted or name not in MEMBERS else []
+    if name in ("Agent", "Problem", "View"):
+        members.append("   :undoc-members:")  # x0, dim_x and the like speak for themselves
     return _rst(f".. autoclass:: hobnob.{name}", *members)
 
 
-def _module(module: ModuleType) -> str:
-    """Its docstring, and what it offers: registered functions, or its own."""
+def _module(name: str, module: ModuleType) -> str:
+    """Its docstring, and what it offers: what is registered, or functions and then classes."""
     registered = [module.get(n) for n in module.names()] if hasattr(module, "names") else []
-    own = getattr(module, "__all__", vars(module))
-    functions = registered or [vars(module)[n] for n in own if not n.startswith("_")]
-    listed = []
-    for value in functions:
-        elsewhere = value in _public() or not getattr(value, "__doc__", None)
+    own = [getattr(module, n) for n in getattr(module, "__all__", vars(module)) if n[0] != "_"]
+    lines = [f".. automodule:: {module.__name__}", ""]
+    for value in registered or sorted(own, key=inspect.isclass):
         here = getattr(value, "__module__", "").startswith(module.__name__)
-        if elsewhere or not here or value.__name__ in INTERNAL or value is module:
+        if not here or not value.__doc__ or value.__name__ in INTERNAL or value in _public():
             continue
+        short = getattr(module, value.__name__, None) is value
+        path = f"hobnob.{name}" if short else value.__module__
         kind = "class" if inspect.isclass(value) else "function"
-        listed += [f".. auto{kind}:: {value.__module__}.{value.__name__}", ""]
-    return _rst(f".. automodule:: {module.__name__}", "", *listed)
+        lines += [f".. auto{kind}:: {path}.{value.__name__}", ""]
+    return _rst(*lines)
 
 
 @cache

@@ -32,10 +32,10 @@ class Choice(NamedTuple):
 
     Example:
         >>> import hobnob as hb
-        >>> problem = hb.problems.get("quadratic")(agents=4)
-        >>> choice = hb.choose(problem, hb.ring(4))
-        >>> type(choice.algorithm).__name__, choice.steps
-        ('SPARKLE', 1000)
+        >>> dsoba = hb.DSOBA(alpha=0.01, beta=0.05, gamma=0.05, theta=0.2)
+        >>> choice = hb.Choice(dsoba, steps=100, tolerance=None, why="It is cheap.")
+        >>> choice.algorithm.alpha, choice.steps
+        (0.01, 100)
     """
 
     algorithm: Algorithm
@@ -60,9 +60,10 @@ def choose(problem: Problem, network: Any, steps: int | None = None) -> Choice:
 
     Example:
         >>> import hobnob as hb
-        >>> problem = hb.problems.get("quadratic")(agents=4)
-        >>> hb.choose(problem, hb.ring(4)).steps
-        1000
+        >>> problem = hb.problems.get("quadratic")(agents=2, dim_x=2, dim_y=2)
+        >>> choice = hb.choose(problem, hb.ring(2))
+        >>> type(choice.algorithm).__name__, choice.steps
+        ('SPARKLE', 1000)
     """
     network = network if isinstance(network, Network) else Network(network)
     return _chosen(constants(problem), problem, network, steps)

@@ -31,6 +31,14 @@ class Result:
         compile_seconds: how long compilation took, which is not part of history["seconds"].
         settings: the problem, network, algorithm and options of the run, in words.
         traffic: what each link carried, and what each part of the messages took, in bytes.
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("quadratic")(agents=4)
+        >>> dsoba = hb.DSOBA(alpha=0.01, beta=0.05, gamma=0.05, theta=0.2)
+        >>> result = hb.solve(problem, hb.ring(4), dsoba, steps=20)
+        >>> result.x.shape, result.agents["x"].shape, result.history["step"].shape
+        ((5,), (4, 5), (21,))
     """
 
     x: Any

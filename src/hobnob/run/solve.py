@@ -81,6 +81,13 @@ def solve(
             ranks of an MPI job, each of which makes the same call and gets the same result.
 
     Ctrl-C ends the run after the current chunk of steps, saves it and returns what there is.
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("quadratic")(agents=4)
+        >>> dsoba = hb.DSOBA(alpha=0.01, beta=0.05, gamma=0.05, theta=0.2)
+        >>> hb.solve(problem, hb.ring(4), dsoba, steps=20).status
+        'finished'
     """
     _check_kinds(problem, algorithm, tolerance, callback)
     check_options(checkpoint, checkpoint_every, resume)

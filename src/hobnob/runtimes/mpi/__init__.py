@@ -32,6 +32,12 @@ class Mpi:
 
     Of the last run, `parts` are the agents of each rank, and `sent` is what this rank handed to MPI
     for its agents: {"messages", "bytes"}.
+
+    Example:
+        >>> import hobnob as hb
+        >>> mpi = hb.Mpi(silence=30.0)  # then hb.solve(..., runtime=mpi), under mpirun
+        >>> mpi.silence, mpi.patience
+        (30.0, 600.0)
     """
 
     programs = None

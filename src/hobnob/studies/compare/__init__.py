@@ -52,6 +52,14 @@ class Comparison:
         left_out: methods that do not fit, and why.
         pictures: by name. `save` of one writes it as SVG, PNG and CSV.
         page: the path of the page, where a folder was given.
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("quadratic")(agents=2, dim_x=2, dim_y=2)
+        >>> dsoba = hb.DSOBA(alpha=0.01, beta=0.05, gamma=0.05, theta=0.2)
+        >>> found = hb.compare(problem, hb.ring(2), {"small": dsoba}, steps=20, seeds=2)
+        >>> found.curves["small"]["value"].shape
+        (2, 21)
     """
 
     recommendation: str
@@ -106,13 +114,22 @@ def compare(
             that makes an instance. An instance runs as it is. None takes all registered ones that
             fit. A class of your own needs no registration.
         without: names that None leaves out.
-        budget: samples that an agent may draw; or `steps`, which counts iterations.
+        budget: samples that an agent may draw.
+        steps: the number of iterations, in place of a budget.
         seeds: how many are measured, besides those that choose the step sizes.
         target: the value of F to be reached (default: 1 % above the best centralised one).
         quick: a small search and a small budget.
         out: a folder for the page, its pictures and all numbers. The same call goes on there after
             an interruption.
         progress: a bar on standard error; None shows it where that is a terminal.
+
+    Example:
+        >>> import hobnob as hb
+        >>> problem = hb.problems.get("quadratic")(agents=2, dim_x=2, dim_y=2)
+        >>> dsoba = hb.DSOBA(alpha=0.01, beta=0.05, gamma=0.05, theta=0.2)
+        >>> found = hb.compare(problem, hb.ring(2), {"small": dsoba}, steps=20, seeds=2)
+        >>> [row["method"] for row in found.table]
+        ['small']
     """
     network = network if isinstance(network, Network) else Network(network)
     folder = nullcontext(out) if out is not None else TemporaryDirectory(prefix="hobnob-")

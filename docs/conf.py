@@ -23,7 +23,7 @@ version = release = version_of("hobnob")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["reference/examples.md"]  # its parts stand beside the names that they show
-highlight_language = "text"
+highlight_language = "none"
 smartquotes = False  # --help stays --help
 
 myst_heading_anchors = 4

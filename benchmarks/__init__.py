@@ -1,1 +1,1 @@
-"""How fast, how large: `make bench` for the whole table, `make bench-check` for what fell."""
+"""Benchmarks: `make bench` prints the whole table, `make bench-check` finds regressions."""

@@ -1,9 +1,9 @@
-"""The table of what hobnob reaches on this machine.
+"""The table of benchmarks on this machine.
 
 make bench                        all of it: table, runs/bench/bench.json, runs/bench/bench.png
-make bench-check                  a short form; fails where a ratio fell by more than a third
+make bench-check                  a short form; fails if a ratio fell by more than a third
 python -m benchmarks dsbo start   some parts
-python -m benchmarks --quick --store    what bench-check compares with from now on
+python -m benchmarks --quick --store    store the ratios that bench-check compares with
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from benchmarks.table import HEADING, Row, save
 from hobnob.ground.files import write_whole
 
 PARTS = ("dsbo", "matrix_free", "policy", "scale", "start", "mpi_rounds")
-CHECKED = ("dsbo", "matrix_free", "policy", "scale")  # those that have ratios to compare
+CHECKED = ("dsbo", "matrix_free", "policy", "scale")  # parts with ratios to compare
 STORED = Path(__file__).with_name("stored.json")
 FALL = 2 / 3
 
 
 def fell(row: Row, stored: dict[str, float]) -> str:
-    """What to say of a row that is worse than it was by more than a third, or nothing."""
+    """A message if a row is worse than before by more than a third, or nothing."""
     was = stored.get(f"{row.what}, against {row.against}")
     if was is None or not row.ratio:
         return ""

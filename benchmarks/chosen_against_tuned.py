@@ -1,8 +1,7 @@
 """How far the step sizes that `solve` chooses are from the best ones, in steps to a target.
 
-On the ten random problems of tests/test_choice.py: the steps until |grad F| is a ten-thousandth of
-what it was, with the chosen step sizes and with the best of a grid around them, which only somebody
-with time to search would have.
+On the ten random problems of tests/test_choice.py: the steps until |grad F| has fallen to a
+ten-thousandth, with the chosen step sizes and with the best of a grid around them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ RUNTIME = hb.Simulate(retunable=True)  # all runs of one problem share one compi
 def steps_needed(
     problem: hb.Problem, network: hb.Network, choice: hb.Choice, inner: float, outer: float
 ) -> float:
-    """Infinity where the run diverges, or takes more than twice the steps that were chosen."""
+    """Infinity if the run diverges, or needs more than twice the chosen steps."""
     step_sizes = {
         name: value * (outer if name == "alpha" else inner)
         for name, value in choice.algorithm.step_sizes().items()

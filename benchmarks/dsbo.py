@@ -1,7 +1,7 @@
 """DSBO on hyper-parameter optimisation: d = 14 features, b = 200 terms, batches of one record.
 
-Beside it, all agents at once in NumPy, with the same recursion; q h by matrix-vector products, as
-in the library.
+It is compared with the same recursion in NumPy, for all agents at once. q h is computed by
+matrix-vector products, as in the library.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def problem_of(agents: int) -> hb.Problem:
 
 
 class Vectorised:
-    """The same in NumPy."""
+    """DSBO in NumPy, for all agents at once."""
 
     def __init__(self, agents: int):
         problem, self.rng = problem_of(agents), np.random.default_rng(0)
@@ -83,7 +83,7 @@ class Vectorised:
 
 
 def copy_seconds(megabytes: int = 200) -> float:
-    """A byte read and written, of a large array."""
+    """Seconds per byte that is read or written in a copy of a large array."""
     source = np.ones(megabytes * 10**6 // 8)
     target = np.empty_like(source)
     return paced(lambda: np.copyto(target, source), 1, 5) / (2 * source.nbytes)

@@ -1,7 +1,7 @@
-"""What a run with a million inner parameters and more takes: memory above the start, time a step.
+"""Memory and time per step of a run with a million inner parameters or more.
 
 Eight agents clean data (a weight per training example as x) for a network of 784-1024-200-10 as y,
-in float32, on random images: only sizes matter here.
+in float32, on random images, since only sizes matter here.
 
 python benchmarks/large_y.py                    D-SOBA
 python benchmarks/large_y.py sparkle 4096 1000  another method, and other hidden layers
@@ -43,12 +43,12 @@ def inner(x, y, batch):
 
 
 def resident() -> float:
-    """Bytes of memory that this process holds now."""
+    """Bytes of memory that this process holds."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 class Peak:
-    """The most that the process holds while inside, looked at every millisecond."""
+    """The peak memory of the process inside the context, sampled every millisecond."""
 
     def __enter__(self):
         self.start = self.most = resident()
@@ -96,7 +96,7 @@ def main() -> None:
     state = sum(kind.size * kind.dtype.itemsize for kind in kinds)
     del run
 
-    jax.block_until_ready(jnp.zeros(1) + 1)  # JAX itself is up before the start is taken
+    jax.block_until_ready(jnp.zeros(1) + 1)  # start JAX before the first measurement
     clock = time.perf_counter()
     with Peak() as peak:
         result = hb.solve(

@@ -1,4 +1,4 @@
-"""D-SOBA through the library beside the same arithmetic in a bare `lax.scan`, K = 5, d = 14."""
+"""D-SOBA in the library against the same arithmetic in a bare `lax.scan`, K = 5, d = 14."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STEPS = 50_000
 
 
 def program_of(draw: Callable[..., jax.Array]) -> Callable[[], Any]:
-    """x, y, z and r after all steps. Derivatives by hand, the ring by two shifts, no library."""
+    """x, y, z and r after all steps, without the library: derivatives by hand, a ring by shifts."""
     problem = problem_of(AGENTS).loaded()
     low, high = np.log(1e-4), -np.log(1e-4)
     fold_in = threefry.fold_in if draw is threefry.integers else jax.random.fold_in
@@ -45,7 +45,7 @@ def program_of(draw: Callable[..., jax.Array]) -> Callable[[], Any]:
         r = (1 - THETA) * r - THETA * weight * y * z
         return x - ALPHA * r, y - GAMMA * grad_y_g, z - BETA * (Hz - grad_y_f), r
 
-    shards = None, 0, 0  # all records are everyone's; where an agent's own are is not
+    shards = None, 0, 0  # agents share the array of records; starts and lengths are per agent
     lifted = jax.vmap(of_agent, in_axes=(0, 0, 0, 0, 0, shards, shards))
 
     @jax.jit
@@ -74,7 +74,7 @@ def program_of(draw: Callable[..., jax.Array]) -> Callable[[], Any]:
 
 
 def bare(draw: Callable[..., jax.Array]) -> Callable[[], float]:
-    """Seconds a step."""
+    """Seconds per step."""
     run = program_of(draw)
     run()  # compiles
     return lambda: paced(run, 1, 1) / STEPS

@@ -1,10 +1,10 @@
-"""Rounds a second through hb.Mpi beside the same exchange in bare mpi4py, and weak scaling.
+"""Rounds per second through hb.Mpi against the same exchange in bare mpi4py, and weak scaling.
 
-A round is one `agent.mix` of every agent: on a ring of five ranks with an agent each, everyone
+A round is one `agent.mix` of every agent: on a ring of five ranks with one agent each, every agent
 sends its vector to two neighbours and adds up three. The bare round does the same with
 `Neighbor_allgather` and NumPy; "exchange" is the collective alone. The three are measured in turn,
-in the same processes, many times over; what counts is the best of each, since whatever else a
-machine does can only slow them down.
+in the same processes, many times. The best of each counts, since other load on the machine can only
+slow them down.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hobnob.core.setup import Setup
 from hobnob.run.run import Run
 
 SIZES = {"112 B": 14, "313 kB": 39_125, "8 MB": 1_000_000}  # numbers in float64
-ROUNDS = {"112 B": 2000, "313 kB": 200, "8 MB": 6}  # a turn, per `seconds`
+ROUNDS = {"112 B": 2000, "313 kB": 200, "8 MB": 6}  # in a turn of one second
 GOALS = {"112 B": 0.5, "313 kB": 0.7, "8 MB": 0.9}
 RANKS, TURNS = 5, 25
 
@@ -41,7 +41,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Gossip(hb.Algorithm):
-    """x+ = W x, and nothing else."""
+    """x+ = W x."""
 
     exact: ClassVar[bool] = False
 
@@ -61,7 +61,7 @@ def problem_of(agents: int, numbers: int) -> hb.Problem:
 
 
 def timed(comm: Any, act: Callable[[int], Any], rounds: int) -> float:
-    """Rounds a second."""
+    """Rounds per second."""
     comm.Barrier()
     clock = time.perf_counter()
     act(rounds)
@@ -118,7 +118,7 @@ def rounds_table(out: Path, seconds: float) -> None:
 
 
 def scaling(out: Path, seconds: float) -> None:
-    """DSBO with four agents a rank: steps a second."""
+    """DSBO with four agents per rank: steps per second."""
     from mpi4py import MPI
 
     comm, agents = MPI.COMM_WORLD, 4 * MPI.COMM_WORLD.size
@@ -138,7 +138,7 @@ def scaling(out: Path, seconds: float) -> None:
 def launched(ranks: int, what: str, seconds: float) -> dict[str, Any]:
     out = Path(f".mpi_rounds.{os.getpid()}.json")
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    root["OMPI_MCA_mpi_yield_when_idle"] = "1"  # as `hobnob run --ranks` has it
+    root["OMPI_MCA_mpi_yield_when_idle"] = "1"  # as in `hobnob run --ranks`
     mpirun = [str(Path(sys.executable).parent / "mpirun"), "-n", str(ranks), "--oversubscribe"]
     worker = [sys.executable, "-m", "benchmarks.mpi_rounds", what, str(out), str(seconds)]
     try:

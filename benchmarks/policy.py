@@ -1,4 +1,4 @@
-"""DSBO on policy evaluation, K = 20 agents, 100 states, beside all agents at once in NumPy."""
+"""DSBO on policy evaluation, K = 20 agents, 100 states, against NumPy for all agents at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DSBO = hb.DSBO(alpha=ALPHA, beta=BETA, gamma=GAMMA, terms=1, smoothness=1.0, str
 
 
 class Vectorised:
-    """The same in NumPy. The inner Hessian is the identity, which is taken as known."""
+    """DSBO in NumPy, for all agents at once. It uses that the inner Hessian is the identity."""
 
     def __init__(self, problem: hb.Problem):
         self.rng, self.every, self.states = (
@@ -39,7 +39,7 @@ class Vectorised:
         return (self.cumulative <= uniform[:, :, None]).sum(axis=2)
 
     def transitions(self) -> tuple[np.ndarray, np.ndarray]:
-        """The next state of every state and its reward, for every agent."""
+        """For every agent and state, the next state and its reward."""
         following = self.following(self.rng.random((AGENTS, STATES)))
         noise = self.rng.normal(size=(AGENTS, STATES))
         return following, self.rewards[self.every, self.states, following] + noise
@@ -49,7 +49,7 @@ class Vectorised:
         residual = x @ self.features.T - y
         grad_x_f = residual @ self.features / STATES + REGULARISER * x
         following, reward = self.transitions()
-        self.transitions()  # the draw of the Hessian's batch
+        self.transitions()  # the Hessian's batch
         moved = self.features[following]
         grad_y_g = y - reward - DISCOUNT * np.einsum("ksm,km->ks", moved, x)
         qh = h + h - np.einsum("kst,kt->ks", v[:, 0], h)
@@ -62,7 +62,7 @@ class Vectorised:
 
 
 class WithAliases(Vectorised):
-    """Drawing as the library does."""
+    """Draws by the library's method."""
 
     def __init__(self, problem: hb.Problem):
         super().__init__(problem)

@@ -1,4 +1,4 @@
-"""D-SOBA with ever more agents, and with ever longer y: how time and memory grow."""
+"""How D-SOBA's time and memory grow with the number of agents and with the length of y."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EIGHT = 8
 
 
 def regression(agents: int) -> hb.Problem:
-    """Two records an agent, a regularisation weight a feature."""
+    """Two records per agent, one regularisation weight per feature."""
     rng = np.random.default_rng(0)
     features, targets = rng.normal(size=(agents, 2, D)), rng.normal(size=(agents, 2))
 
@@ -43,7 +43,7 @@ def regression(agents: int) -> hb.Problem:
 
 
 def long_y(dim: int) -> hb.Problem:
-    """Every number of y has a target of its own, and x their common weight."""
+    """Every entry of y has its own target; x is their common weight."""
     rng = np.random.default_rng(0)
 
     def outer(x: Any, y: Any, batch: Any) -> Any:
@@ -57,9 +57,9 @@ def long_y(dim: int) -> hb.Problem:
 
 
 def memory_held(problem: hb.Problem, network: hb.Network) -> float:
-    """Bytes that the loop of a run holds, old state, new state and all between, a byte of state.
+    """Bytes that the loop of a run holds (old state, new state, temporaries) per byte of state.
 
-    As XLA plans them. What the process takes besides, such as data and programs, is not in it.
+    These are XLA's planned sizes. Other memory of the process, such as data, is not included.
     """
     with problem.precision():
         run = Run.start(hb.Simulate(), Setup(problem, network, DSOBA))
@@ -77,7 +77,7 @@ def memory_held(problem: hb.Problem, network: hb.Network) -> float:
 
 
 def copy_seconds(dim: int) -> float:
-    """Of all agents' y and z, as long: what the machine's caches and memory make of the size."""
+    """Seconds to copy all agents' y and z: how caches and memory alone scale with the size."""
     old, new = np.ones((2, 2, EIGHT, dim))
     return paced(lambda: np.copyto(new, old), max(2, 10**6 // dim))
 

@@ -1,4 +1,4 @@
-"""How long a user waits before anything happens, each time in a new process."""
+"""Start-up times, each measured in a new process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def help_seconds() -> float:
 
 
 def started(algorithm: str) -> dict[str, float]:
-    """Of the first solve of a process: the loop's compilation, and the wait beyond compilation."""
+    """For the first solve of a process: the loop's compilation, and the wait beyond compilation."""
     worker = [sys.executable, "-m", "benchmarks.start", algorithm]
     done = subprocess.run(worker, check=True, stdout=subprocess.PIPE, cwd=ROOT)
     return json.loads(done.stdout)
@@ -54,7 +54,7 @@ def worker(algorithm: str) -> None:
     result = hb.solve(
         problem, network, chosen, steps=1, metrics=None, callback=look, progress=False
     )
-    # Compiling one function may compile another inside: what is covered twice counts once.
+    # Compilations may be nested: count overlapping time once.
     covered, until = 0.0, clock
     for begin, end in sorted(compiling):
         covered += max(0.0, min(end, ends[-1]) - max(begin, until))

@@ -1,4 +1,4 @@
-"""Rows, and the table, file and picture made of them."""
+"""Rows, and the table, file and figure made from them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from hobnob.report import style
 
 @dataclass(frozen=True)
 class Row:
-    """One number, and the one to reach.
+    """A measured number and its goal.
 
-    `ratio` says that it compares two things of the same run, so that it means the same on another
-    machine; seconds do not.
+    `ratio` is true if it compares two measurements of the same run, so that it can be compared
+    between machines; seconds cannot.
     """
 
     what: str
@@ -55,7 +55,7 @@ def save(rows: Sequence[Row], folder: Path) -> None:
 
 
 def _drawn(rows: Sequence[Row]) -> bytes:
-    """A bar a row, from the goal: to the right is better."""
+    """One bar per row, starting at the goal; right is better."""
     shown = [(row, margin) for row in rows if (margin := row.margin) is not None]
     with style.theme():
         drawing = style.figure(0.8 + 0.22 * len(shown))

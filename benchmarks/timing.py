@@ -1,7 +1,7 @@
-"""Taking times on a machine that others use too.
+"""Timing on a shared machine.
 
-Whatever else a machine does can only slow a program down. So the things that are compared take
-turns, and the shortest time that each one showed is what counts.
+Other load can only slow a program down. So the compared programs take turns, and the shortest time
+of each counts.
 """
 
 from __future__ import annotations
@@ -21,24 +21,23 @@ from hobnob.run.progress import ProgressBar
 
 
 class Windows(NamedTuple):
-    """A run, to be looked at every so many steps."""
+    """A run that is timed in windows of this many steps."""
 
     steps: int
     solve: Callable[..., Any]
 
 
 def best_of(turns: int, acts: Mapping[str, Callable[[], float]]) -> dict[str, float]:
-    """The smallest number that each act returned, all of them asked in turn."""
+    """The smallest number that each function returned; they take turns."""
     seen = [{name: act() for name, act in acts.items()} for _ in range(turns)]
     return {name: min(turn[name] for turn in seen) for name in acts}
 
 
 def ratio_in_turns(turns: int, one: Windows, other: Windows) -> float:
-    """Seconds a step of one / of the other: the middle one of the ratios of neighbouring windows.
+    """The median, over neighbouring windows, of seconds per step of one / of the other.
 
-    For ratios near 1, where best times would compare one's luck with the other's. Both runs are
-    under way at once and change over after every window, so that what else the machine does slows
-    neighbours alike.
+    For ratios near 1, where the best times would mostly compare luck. Both runs are under way at
+    once and take turns after every window, so other load slows neighbouring windows alike.
     """
     sides = (one, other)
     seconds: list[list[float]] = [[], []]
@@ -49,7 +48,7 @@ def ratio_in_turns(turns: int, one: Windows, other: Windows) -> float:
         me, window = here.side, sides[here.side].steps
         if step % window:
             return
-        jax.block_until_ready(jax.live_arrays())  # the window's last row may still be measured
+        jax.block_until_ready(jax.live_arrays())  # the window's last row may still be computing
         seconds[me].append((time.perf_counter() - here.since) / window)
         may_go[1 - me].release()
         if not over.is_set():
@@ -66,11 +65,11 @@ def ratio_in_turns(turns: int, one: Windows, other: Windows) -> float:
             over.set()
             may_go[1 - me].release()
 
-    # The bar, which nobody sees, is told of every chunk once it is recorded. A callback would be
-    # given the state, which a run opens for nobody else.
+    # A hidden progress bar is called after every chunk. A callback would change the run, which
+    # must then hand out its state.
     with mock.patch.object(ProgressBar, "chunk", take_turns), ThreadPoolExecutor(2) as pool:
         list(pool.map(run, (0, 1)))
-    ours, theirs = (np.array(each[1:]) for each in seconds)  # the first one warms up
+    ours, theirs = (np.array(each[1:]) for each in seconds)  # the first is a warm-up
     return float(np.median(ours / theirs))
 
 
@@ -82,8 +81,8 @@ def pace(
     windows: int = 4,
     **options: Any,
 ) -> float:
-    """Seconds a step through `hb.solve`, in the best window of steps."""
-    steps = window * (windows + 1)  # the first one warms up
+    """Seconds per step of `hb.solve`, in the best window of steps."""
+    steps = window * (windows + 1)  # the first is a warm-up
     options = {"metrics": None, "progress": False, "record_every": window} | options
     result = hb.solve(problem, network, algorithm, steps=steps, **options)
     seconds = result.history["seconds"].reshape(-1, windows + 2)[0]
@@ -91,7 +90,7 @@ def pace(
 
 
 def paced(step: Callable[[], Any], window: int, windows: int = 4) -> float:
-    """Seconds a call, in the best window of calls."""
+    """Seconds per call, in the best window of calls."""
     best = float("inf")
     for _ in range(windows):
         clock = time.perf_counter()
@@ -102,5 +101,5 @@ def paced(step: Callable[[], Any], window: int, windows: int = 4) -> float:
 
 
 def slope(sizes: list[float], times: list[float]) -> float:
-    """Of the line through the logarithms."""
+    """The slope of a line through the logarithms."""
     return float(np.polyfit(np.log(sizes), np.log(times), 1)[0])

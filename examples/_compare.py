@@ -1,4 +1,4 @@
-"""What the examples of real models share: methods at equal samples and bytes, a table, curves."""
+"""Shared by the examples of real models: methods at equal samples and bytes, a table, curves."""
 
 import argparse
 from collections.abc import Callable
@@ -31,9 +31,9 @@ def options(about: str | None) -> argparse.Namespace:
 
 
 def matrix_free(gamma: float, penalty: float = 0.1) -> dict[str, Make]:
-    """Methods that send vectors only, each as a function of the step size of x.
+    """Methods that send only vectors, each as a function of the step size of x.
 
-    Inner steps are gamma, or half of it where tracking meets the negative eigenvalues of W.
+    Inner steps are gamma, or half of it for tracking, because W has negative eigenvalues.
     """
     half = gamma / 2
     plain: dict[str, Any] = {"beta": gamma, "gamma": gamma, "theta": 0.2}
@@ -56,15 +56,15 @@ def compare(
     metrics: Any,
     seeds: list[int],
 ) -> dict[str, hb.Result]:
-    """Every method with as many samples an agent, and the alpha that serves it best.
+    """Run every method with the same samples per agent and its best alpha.
 
-    Seed 0 chooses, by the outer loss at the end; others are measured. A method that diverges at
-    all of them is left out.
+    Seed 0 chooses alpha by the final outer loss; other seeds are measured. A method that diverges
+    for every alpha is left out.
     """
     most = samples // (2 * problem.inner_data.samples_per_draw()[0])  # one batch of f, one of g
 
     def run(method: hb.Algorithm, **more: Any) -> hb.Result:
-        """Methods that draw more than that in a step stop after fewer."""
+        """Methods that draw more in a step stop after fewer steps."""
         return hb.solve(
             problem,
             network,
@@ -99,26 +99,26 @@ def compare(
 
 
 def budget(results: dict[str, hb.Result]) -> float:
-    """The bytes that every method got to spend."""
+    """The bytes that every method has sent at least."""
     return min(result.history["bytes"][0, -1] for result in results.values())
 
 
 def at(result: hb.Result, metric: str, column: str, spent: float) -> float:
-    """The median over the seeds of a metric when so much of a cost was spent."""
+    """The median over seeds of a metric when this much of a cost was spent."""
     cost = result.history[column][0]
     row = np.searchsorted(cost, spent * (1 + 1e-9), side="right") - 1
     return float(np.median(result.history[metric], axis=0)[row])
 
 
 def needed(result: hb.Result, metric: str, column: str, goal: float) -> float:
-    """What the median over the seeds had cost when it first reached a goal; NaN if it never did."""
+    """The cost at which the median over seeds first reached a goal; NaN if it never did."""
     middle = np.median(result.history[metric], axis=0)
     below = np.flatnonzero(middle <= goal)
     return float(result.history[column][0, below[0]]) if below.size else float("nan")
 
 
 def table(results: dict[str, hb.Result], metric: str) -> str:
-    """A row a method, the best first at equal samples; the goal is what the slowest reaches."""
+    """One row per method, best at equal samples first; the goal is what the slowest reaches."""
     spent = budget(results)
     medians = {name: np.median(r.history[metric], axis=0) for name, r in results.items()}
     goal = max(middle.min() for middle in medians.values())
@@ -138,7 +138,7 @@ def table(results: dict[str, hb.Result], metric: str) -> str:
 
 
 def cross_entropy(scores: Any, labels: Any) -> Any:
-    """Of each record."""
+    """The cross-entropy of each record."""
     return -jnp.take_along_axis(jax.nn.log_softmax(scores), labels[:, None], axis=1)[:, 0]
 
 
@@ -149,14 +149,14 @@ def save(drawing: Figure, folder: Path, name: str) -> None:
 
 
 def figure(panels: int) -> tuple[Figure, Any]:
-    """Panels beside each other."""
+    """A figure with panels side by side."""
     matplotlib.rcParams.update({"axes.spines.top": False, "axes.spines.right": False})
     drawing = Figure(figsize=(4.4 * panels, 3.8), layout="constrained")
     return drawing, drawing.subplots(1, panels)
 
 
 def curves(axes: Any, results: dict[str, hb.Result], metric: str, label: str) -> None:
-    """One metric against samples and against bytes: the median over seeds, and all of them."""
+    """One metric against samples and against bytes: the median over seeds, and every seed."""
     for ax, column, unit, scale in zip(
         axes, ("samples", "bytes"), ("thousands", "MB"), (1e3, 1e6), strict=True
     ):
@@ -173,7 +173,7 @@ def curves(axes: Any, results: dict[str, hb.Result], metric: str, label: str) ->
 
 
 def _range(results: dict[str, hb.Result], metric: str) -> tuple[float, float]:
-    """Where curves part: from the lowest value to the highest after a tenth of the samples."""
+    """The range where curves differ: the lowest value to the highest after 10 % of the samples."""
     found = [np.median(result.history[metric], axis=0) for result in results.values()]
     low, high = min(f.min() for f in found), max(f[-(-len(f) // 10)] for f in found)
     return low - 0.05 * (high - low), high + 0.05 * (high - low)

@@ -1,7 +1,7 @@
 """Five hospitals with 90 to 9,000 records tune one regularisation weight over an irregular network.
 
-The records are synthetic. Each hospital keeps its own: half to train on, half to validate on. What
-the hospitals send each other is computed from records; docs/what-is-sent.md says what it tells.
+The records are synthetic. Each hospital keeps its own: half for training, half for validation. The
+messages are computed from records; docs/explanation/what-is-sent.md says what they reveal.
 """
 
 import jax
@@ -25,7 +25,7 @@ def regularised(x, y, batch):
 
 
 def alone(training, validation):
-    """The best of 20 weights by the hospital's own validation records, without any network."""
+    """The best of 20 weights on the hospital's own validation records, without a network."""
     models = (
         LogisticRegression(C=1 / (w * len(training["t"])), fit_intercept=False).fit(
             *training.values()

@@ -1,14 +1,14 @@
-"""Data hyper-cleaning: agents with wrong labels find out together which of their examples to trust.
+"""Data hyper-cleaning: agents with wrong labels learn together which of their examples to trust.
 
-Each agent has training examples of which a share, from none to most, is labelled as the next
-class; nobody is told which. x is one number for every training example of the network, sigmoid(x_i)
-its weight. y is a softmax classifier. The inner problem trains y on the weighted examples; the
-outer one asks how well y then does on a few validation examples with good labels:
+Each agent has training examples. A share of them, from none to most, is labelled as the next class;
+nobody knows which. x has one number for every training example of the network, with weight
+sigmoid(x_i). y is a softmax classifier. The inner problem trains y on the weighted examples; the
+outer one measures y on a few validation examples with good labels:
 
     g_k(x, y) = mean over agent k's training examples of sigmoid(x_i) loss(y; i) + c/2 |y|^2
     f_k(x, y) = mean over agent k's validation examples of loss(y; i)
 
-python examples/hyper_cleaning.py                  Fashion-MNIST where it is installed, or digits
+python examples/hyper_cleaning.py                  Fashion-MNIST if it is installed, or digits
 python examples/hyper_cleaning.py --small          digits
 """
 
@@ -27,7 +27,7 @@ SHARES = np.linspace(0, 0.7, AGENTS)  # of wrong labels, by agent
 
 
 def losses(y, batch):
-    """Of each example."""
+    """The cross-entropy of each example."""
     return cross_entropy(batch["image"] @ y["matrix"] + y["shift"], batch["label"])
 
 
@@ -45,7 +45,7 @@ def accuracy(y, pixels, labels):
 
 
 def trained(start, weights, batch):
-    """All data in one place: the classifier for given weights, to compare with."""
+    """The classifier for given weights, trained on all data in one place, for comparison."""
     flat, shaped = ravel_pytree(start)
 
     @jax.jit
@@ -62,7 +62,7 @@ def trained(start, weights, batch):
 def main() -> None:
     chosen = options(__doc__)
 
-    # The data of each agent: training examples with some wrong labels, and good validation ones.
+    # Each agent has training examples with some wrong labels, and good validation examples.
     images = load("digits" if chosen.small else chosen.data)
     digits = images.title == "digits"
     training, validation = (120, 50) if digits else (2500, 125)
@@ -104,7 +104,7 @@ def main() -> None:
     seeds = list(range(1, 1 + chosen.seeds))
     results = compare(problem, hb.ring(AGENTS), methods, alphas, 64 * steps, metrics, seeds)
 
-    # What the weights became, by agent.
+    # The learnt weights, by agent.
     best = min(results, key=lambda name: np.median(results[name].history["test_error"][:, -1]))
     weights = jax.nn.sigmoid(results[best].x[0]).reshape(place.shape)
     for k, share in enumerate(SHARES):
@@ -116,7 +116,7 @@ def main() -> None:
     apart = np.mean(trusted[:, None] > rng.choice(suspected, 1000))
     print(f"a good example weighs more than a wrong one in {apart:.1%} of all pairs")
 
-    # What it was worth: classifiers from all data in one place.
+    # The benefit: classifiers trained on all data in one place.
     pool = {"image": pixels[place.ravel()], "label": labels.ravel()}
     held_out = {"image": pixels[rest.ravel()], "label": good[rest.ravel()]}
     for title, batch, weight in (

@@ -1,17 +1,17 @@
-"""Hyper-representation: agents with different tasks learn one network of features together.
+"""Hyper-representation: agents with different tasks jointly learn one network of features.
 
 A task is to tell three classes apart. Each agent has two tasks of its own, and no two agents have
-the same data. x is a small network that turns an image into features, shared by all; y holds a
-linear head for every task. The inner problem trains the heads on the features; the outer one asks
-how well they do on validation examples, and so what the features should be:
+the same data. x is a small network, shared by all, that turns an image into features; y holds a
+linear head for every task. The inner problem trains the heads on the features; the outer one
+improves the features by the heads' loss on validation examples:
 
     g_k(x, y) = mean over agent k's training examples of loss(y_task; features(x)) + c/2 |y|^2
     f_k(x, y) = mean over agent k's validation examples of loss(y_task; features(x))
 
-What the features are worth shows in new tasks, learnt from a few examples: tasks of the same
-classes, and tasks of three classes that no agent has ever seen.
+The features are tested on new tasks, learnt from a few examples: tasks of the same classes, and
+tasks of three classes that no agent has seen.
 
-python examples/hyper_representation.py                  Fashion-MNIST where installed, or digits
+python examples/hyper_representation.py                  Fashion-MNIST if installed, or digits
 python examples/hyper_representation.py --small          digits
 """
 
@@ -30,7 +30,7 @@ SEEN, NEW = np.arange(7), np.arange(7, 10)  # classes
 
 
 def features(x, images):
-    """A network in plain JAX; docs/examples/hyper-representation.md has it in Flax and Equinox."""
+    """A network in plain JAX; docs/tutorials/hyper-representation.md has Flax and Equinox ones."""
     *hidden, last = x
     for layer in hidden:
         images = jnp.tanh(images @ layer["matrix"] + layer["shift"])
@@ -38,7 +38,7 @@ def features(x, images):
 
 
 def scores(x, y, batch):
-    head = jax.tree.map(lambda leaf: leaf[batch["task"]], y)  # of each example's own task
+    head = jax.tree.map(lambda leaf: leaf[batch["task"]], y)  # the head of each example's task
     return jnp.einsum("nf,nfc->nc", features(x, batch["image"]), head["matrix"]) + head["shift"]
 
 
@@ -51,7 +51,7 @@ def inner(x, y, batch):
 
 
 def few_shot(vectors, labels, classes, shots, rounds=50):
-    """In tasks of three of these classes, how often the nearest mean of a few examples is right."""
+    """The accuracy of the nearest mean of a few examples, in tasks of three of these classes."""
     rng, right = np.random.default_rng(0), []
     for _ in range(rounds):
         task = rng.choice(classes, WAYS, replace=False)
@@ -68,7 +68,7 @@ def main() -> None:
     images = load("digits" if chosen.small else chosen.data)
     digits = images.title == "digits"
     widths = (16, 8) if digits else (32, 16)
-    training, validation = (20, 20) if digits else (100, 100)  # examples of a task
+    training, validation = (20, 20) if digits else (100, 100)  # examples per task
     rng = np.random.default_rng(0)
     tasks = [rng.choice(SEEN, WAYS, replace=False) for _ in range(TASKS)]
 
@@ -122,7 +122,7 @@ def main() -> None:
     results = compare(problem, hb.ring(AGENTS), methods, alphas, 32 * steps, metrics, seeds)
     print(table(results, "test_error"))
 
-    # What the features are worth in new tasks, beside those of the start and the pixels.
+    # Compare the features on new tasks with the initial features and with the pixels.
     best = min(results, key=lambda name: np.median(results[name].history["test_error"][:, -1]))
     learnt = jax.tree.map(lambda leaf: leaf[0], results[best].x)
     pixels = images.test_pixels - 0.3

@@ -1,15 +1,15 @@
-"""7,850 hyper-parameters: a softmax classifier with one weight of decay per feature and class.
+"""7,850 hyper-parameters: a softmax classifier with one weight decay per feature and class.
 
-Agents have few training examples, more to validate on, and mostly of a few classes. y is the
-classifier, with d numbers; x has as many, and exp(x_i) is the weight that keeps y_i small. The
-inner problem trains y; the outer one asks how well it does on validation examples:
+Agents have few training examples, more validation examples, and mostly a few classes. y is the
+classifier, with d numbers; x has equally many, and exp(x_i) is the weight decay of y_i. The inner
+problem trains y; the outer one measures it on validation examples:
 
     g_k(x, y) = mean over agent k's training examples of loss(y) + 1/2 sum_i exp(x_i) y_i^2
     f_k(x, y) = mean over agent k's validation examples of loss(y)
 
 On Fashion-MNIST d_x = d_y = 7,850: a Hessian would have 62 million numbers, a vector has 7,850.
 
-python examples/many_weights.py                  Fashion-MNIST where it is installed, or digits
+python examples/many_weights.py                  Fashion-MNIST if it is installed, or digits
 python examples/many_weights.py --small          digits
 """
 
@@ -37,7 +37,7 @@ def inner(x, y, batch):
 
 
 def trained(x, y, batch):
-    """All data in one place: the classifier for given weights, to compare with."""
+    """The classifier for given weights, trained on all data in one place, for comparison."""
     flat, shaped = ravel_pytree(y)
     found = scipy.optimize.minimize(
         jax.jit(jax.value_and_grad(lambda y: inner(x, shaped(y), batch))),
@@ -52,7 +52,7 @@ def trained(x, y, batch):
 def main() -> None:
     chosen = options(__doc__)
 
-    # The records of each agent, roughly sorted by class: a few to train on, more to validate on.
+    # Each agent's records, roughly sorted by class: a few for training, more for validation.
     images = load("digits" if chosen.small else chosen.data)
     digits = images.title == "digits"
     few, each = (40, 160) if digits else (125, 1125)
@@ -90,7 +90,7 @@ def main() -> None:
     seeds = list(range(1, 1 + chosen.seeds))
     results = compare(problem, hb.ring(AGENTS), methods, alphas, 32 * steps, metrics, seeds)
 
-    # What 7,850 weights are worth: beside the best single one, with all data in one place.
+    # Compare 7,850 weights with the best single one, on all data in one place.
     pool, checked = (
         {name: np.concatenate([shard[name] for shard in part]) for name in ("image", "label")}
         for part in (training, validation)
@@ -115,7 +115,7 @@ def main() -> None:
         print(f"{title}: test loss {float(outer(None, y, test)):.4f}, accuracy {right:.1%}")
     print(table(results, "test_loss"))
 
-    # The weights of all classes, as pictures: what each class looks at.
+    # The weights as images: which pixels each class uses.
     drawing, (left, *right) = figure(3)
     side = int(np.sqrt(pixels.shape[1]))
     maps = np.asarray(first[0]["matrix"]).T.reshape(2, 5, side, side) / np.log(10)

@@ -1,4 +1,4 @@
-"""Your own problem: ridge weights, one a feature, tuned by agents with 10 to 80 records each.
+"""Your own problem: ridge weights, one per feature, tuned by agents with 10 to 80 records each.
 
 The README has it in ten lines.
 """
@@ -22,7 +22,7 @@ def main() -> None:
     def inner(x, y, batch):  # its training loss, with a ridge weight exp(x_i) for feature i
         return outer(x, y, batch) + jnp.exp(x) @ y**2 / 2
 
-    sizes = [10, 20, 40, 80]  # what each agent happens to have
+    sizes = [10, 20, 40, 80]  # records of each agent
     validation, training = ([shard(n) for n in sizes] for _ in range(2))
     problem = hb.Problem(
         outer, inner, np.zeros(5), np.zeros(5), validation, training, batch_size=5, x_bounds=(-6, 6)

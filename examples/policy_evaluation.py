@@ -1,6 +1,6 @@
 """Policy evaluation with the paper's step sizes: how fast the squared error falls.
 
-Five agents watch one environment of 40 states (the paper's has 100), each with rewards of its own.
+Five agents share one environment of 40 states (the paper has 100), each with its own rewards.
 """
 
 import numpy as np

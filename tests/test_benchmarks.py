@@ -12,7 +12,7 @@ from benchmarks.__main__ import STORED, fell
 from benchmarks.table import Row, save
 
 import hobnob as hb
-from hobnob.run.progress import Progress
+from hobnob.run.progress import ProgressBar
 
 FAST = Row("fast", "NumPy", 12.0, 10.0)
 FLAT = Row("flat", "K", 1.0, 1.05, at_most=True)
@@ -99,11 +99,11 @@ class Runs:
         left = iter(seconds)
 
         def solve(steps: int, progress: bool) -> None:
-            bar = Progress(steps, 0, progress)
+            bar = ProgressBar(progress)
             for step in range(1, steps + 1):
                 self.now += next(left)
                 self.order += name
-                bar.update(step, 1.0, {})
+                bar.chunk(step, 1.0, {})
 
         return timing.Windows(steps, solve)
 

@@ -76,7 +76,7 @@ def convergence(
         if reference is not None and np.isfinite(reference[0]) and (reference[0] > 0 or not log_y):
             style.reference_line(ax, *reference)
         ax.margins(x=0.02)
-        style.scale(ax, "x", log_x, UNITS.get(axis))
+        style.scale(ax, "x", log_x, UNITS.get(axis.partition(" ")[0]))
         style.scale(ax, "y", log_y)
         if slope is not None:
             x, y = next(iter(data.values()))

@@ -146,6 +146,8 @@ def _draw_map(
             label = ax.text(x, y, style.shorten(node, 4), color=text, ha="center")
             label.set(va="center_baseline", fontsize=min(8.5, area**0.5 / 2))
 
+    if not np.nan_to_num(distance).any():
+        return  # one colour needs no scale
     bar = drawing.colorbar(
         ScalarMappable(norm, colours), ax=ax, label=LABEL, shrink=0.75, aspect=24, pad=0.04
     )
@@ -187,7 +189,9 @@ def _caption(graph: nx.Graph, distance: Array, links: Links, to_server: Array | 
     sentences = [f"{size:,} agents, {between}."]
     shown = np.where(np.isfinite(distance), distance, -np.inf)
     lost = int((~np.isfinite(distance)).sum())
-    if lost < size and size > 1:
+    if lost < size and shown.max() == 0:
+        sentences.append("All agents agree." if not lost else "The others agree.")
+    elif lost < size and size > 1:
         far = int(shown.argmax())
         sentences.append(
             f"Agent {style.shorten(list(graph)[far])} is farthest from the mean: "

@@ -43,7 +43,7 @@ def _sections(summary: Summary) -> list[Section]:
         Section(_heading(curve), curve.text, [_against_each_axis(summary, curve)])
         for curve in summary.curves
     ]
-    one_seed = f" Seed {summary.first_seed}." if summary.first_seed is not None else ""
+    one_seed = f" This is seed {summary.first_seed}." if summary.first_seed is not None else ""
     if len(summary.distances) > 1:
         text = "Each agent is coloured by how far its x is from the mean of all at the end."
         sections.append(Section("The network", text + one_seed, [_map(summary)]))
@@ -56,7 +56,8 @@ def _sections(summary: Summary) -> list[Section]:
         sections.append(Section("What was tuned", text + one_seed, [chart]))
     parts = summary.sent.parts
     if any(parts.values()):
-        chart = bytes_by_part(parts)
+        what = "sent" if summary.sent.server is None else "sent and received"
+        chart = bytes_by_part(parts, title=f"What an agent {what}")
         text = f"The parts of an agent's messages, over the whole run.{one_seed} {NOT_PRIVATE}"
         sections.append(Section("What was sent", text, [chart]))
     return sections

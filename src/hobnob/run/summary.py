@@ -72,7 +72,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Summary:
-    """A run in plain numbers and sentences.
+    """A run in plain numbers and sentences: all that its page shows.
 
     tone        whether the verdict is good news
     table       rows of column -> text
@@ -110,7 +110,7 @@ def summarise(problem: Problem, result: Result) -> Summary:
         tone="good" if result.success else "bad",
         table=_table(problem, result, best),
         algorithm=result.settings["algorithm"],
-        axes={axis: np.median(np.atleast_2d(history[axis]), axis=0) for axis in AXES},
+        axes=_axes(history),
         curves=_curves(problem, result, best),
         distances=_distances(_agents_x(result)),
         sent=sent,
@@ -158,12 +158,20 @@ _TEXTS = {
 }
 
 
+def _axes(history: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The columns of AXES, the median over seeds. One that never grows is left out."""
+    axes = {axis: np.median(np.atleast_2d(history[axis]), axis=0) for axis in AXES}
+    return {axis: values for axis, values in axes.items() if axis == "step" or values.any()}
+
+
 def _curves(problem: Problem, result: Result, best: Optimum | None) -> list[Curve]:
     history = result.history
     labels = {"objective": problem.objective_name}
     if "objective" not in history:
         labels = {"outer_loss": "outer loss"}
-    labels |= {"gradient_norm": "|grad F|", "consensus_x": "consensus error of x"}
+    labels["gradient_norm"] = "|grad F|"
+    if not (np.asarray(history.get("consensus_x", 0)) <= _rounding(_agents_x(result)) ** 2).all():
+        labels["consensus_x"] = "consensus error of x"
     references = {"objective": (best.value, "best centralised")} if best else {}
     return [
         Curve(column, label, _TEXTS[column], history[column], references.get(column))
@@ -193,8 +201,9 @@ def _verdict(problem: Problem, result: Result, best: Optimum | None) -> str:
     if start - best.value <= 1e-12:
         return result.message
     way = (start - end) / (start - best.value)
+    name = problem.objective_name
     return (
-        f"{result.message} The {problem.objective_name} went from {start:.4g} to {end:.4g}, "
+        f"{result.message} {name[0].upper() + name[1:]} went from {start:.4g} to {end:.4g}, "
         f"{100 * way:.0f}% of the way to {best.value:.4g}, the best with all data together."
     )
 
@@ -216,13 +225,13 @@ def _table(problem: Problem, result: Result, best: Optimum | None) -> list[dict[
         rows.append((f"{F} at the best centralised point", _number(best.value)))
     if "gradient_norm" in history:
         rows.append(("|grad F| at the end", _number(_median(history["gradient_norm"], -1))))
-    if "consensus_x" in history:
+    if "consensus_x" in history and result.network.size > 1:
         rows.append(("consensus error of x", _number(_median(history["consensus_x"], -1))))
     rows += [
         ("steps", f"{result.steps:,}"),
         ("samples per agent", f"{_median(history['samples'], -1):,.0f}"),
         ("bytes sent per agent", _bytes(_median(history["bytes"], -1))),
-        ("seconds", f"{_median(history['seconds'], -1):.1f}"),
+        ("seconds", _seconds(_median(history["seconds"], -1))),
     ]
     return [{"what": name, "value": value} for name, value in rows]
 
@@ -246,11 +255,15 @@ def _sent(result: Result) -> Sent:
 
 
 def _part_name(name: str, server: bool) -> str:
-    """ "up x", as the ledger has it, in words."""
+    """The ledger's name of a part, such as "up x", in words."""
     way, _, part = name.partition(" ")
     if not server or way not in ("up", "down"):
-        return name
-    return f"{part or 'array'} {'to' if way == 'up' else 'from'} the server"
+        way, part = "", name
+    if part in ("", "array"):
+        part = "unnamed array"
+    elif part.isdecimal():
+        part = f"array {part}"
+    return {"up": f"{part} to the server", "down": f"{part} from the server"}.get(way, part)
 
 
 def _tuned(problem: Problem, result: Result, best: Optimum | None) -> Tuned | None:
@@ -274,7 +287,14 @@ def _agents_x(result: Result) -> np.ndarray:
 
 
 def _distances(x: np.ndarray) -> np.ndarray:
-    return np.linalg.norm(x - x.mean(axis=0), axis=1)
+    """[agents], from the mean. What rounding alone may cause is 0."""
+    distances = np.linalg.norm(x - x.mean(axis=0), axis=1)
+    return np.where(distances <= _rounding(x), 0.0, distances)
+
+
+def _rounding(x: np.ndarray) -> float:
+    """How far agents that agree may be from their mean, which is computed too."""
+    return float(8 * np.finfo(x.dtype).eps * np.linalg.norm(x.mean(axis=0)))
 
 
 def _first_seed(values: np.ndarray, axes: int) -> np.ndarray:
@@ -298,6 +318,10 @@ def _median(values: np.ndarray, at: int) -> float:
 
 def _number(value: float) -> str:
     return f"{value:.4g}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def _bytes(count: float) -> str:

@@ -1,7 +1,7 @@
-"""Chromium without a window, for tests that need to know what a reader sees.
+"""Headless Chromium, for tests of what a reader sees.
 
-A window narrower than 500 pixels is silently widened, so a page is put in a frame of the width
-that is asked for: its media queries then see that width.
+Chromium silently widens windows below 500 pixels, so a page is shown in a frame of the requested
+width, which its media queries then see.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NARROWEST = 500
 
 
 def require() -> None:
-    """Skip where there is no browser, unless HOBNOB_REQUIRE_BROWSER says that there must be."""
+    """Skip if there is no browser; fail instead if HOBNOB_REQUIRE_BROWSER is set."""
     if CHROMIUM is None:
         if os.environ.get("HOBNOB_REQUIRE_BROWSER"):
             pytest.fail("HOBNOB_REQUIRE_BROWSER is set and chromium is not installed")
@@ -43,13 +43,13 @@ def require() -> None:
 
 
 def run(page: Path, *options: str, dark: bool = False) -> tuple[str, list[str]]:
-    """Open a page; return what chromium printed and the lines that the page sent to its console."""
+    """Open a page; return Chromium's output and the lines of the page's console."""
     assert CHROMIUM is not None
-    # Without a word about it chromium would follow the desktop's own preference.
+    # By default Chromium follows the desktop's preference.
     scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         command = [CHROMIUM, *FLAGS, scheme, f"--user-data-dir={profile}", *options, page.as_uri()]
-        # A session of its own, so that a browser that hangs takes its helpers with it.
+        # A separate session, so that a hanging browser is killed with its helpers.
         process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -68,9 +68,9 @@ def run(page: Path, *options: str, dark: bool = False) -> tuple[str, list[str]]:
 
 
 def framed(page: Path, folder: Path, width: int, height: int, expression: str = "''") -> Path:
-    """A page that holds `page` in a frame of this size, and takes its own title from what an
-    expression in JavaScript makes of the frame's `page` and its `root` element. The script is
-    outside the page, whose policy forbids one inside."""
+    """A page that holds `page` in a frame of this size. Its title is the value of a JavaScript
+    expression of the frame's `page` and its `root` element. The script is outside the page, whose
+    policy forbids scripts."""
     frame = folder / "frame.html"
     frame.write_text(
         f"""<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark">
@@ -87,17 +87,17 @@ def framed(page: Path, folder: Path, width: int, height: int, expression: str = 
 
 
 def dump_dom(path_html: str | Path) -> str:
-    """The document as the browser understood it."""
+    """The document as the browser parsed it."""
     return run(Path(path_html).resolve(), "--dump-dom")[0]
 
 
 def console(path_html: str | Path) -> list[str]:
-    """What the page made the browser complain about."""
+    """The browser's complaints about the page."""
     return run(Path(path_html).resolve(), "--dump-dom")[1]
 
 
 def evaluate(path_html: str | Path, width: int, expression: str) -> str:
-    """What JavaScript sees of a page of this width; see `framed`."""
+    """The value of a JavaScript expression on a page of this width; see `framed`."""
     with tempfile.TemporaryDirectory() as folder:
         frame = framed(Path(path_html), Path(folder), width, 800, expression)
         found = re.search(r"<title>result:(.*?)</title>", dump_dom(frame))
@@ -106,7 +106,7 @@ def evaluate(path_html: str | Path, width: int, expression: str) -> str:
 
 
 def extent(path_html: str | Path, width: int) -> tuple[int, int]:
-    """The width and the height that a page takes when it is given a width."""
+    """The width and height of a page that is given this width."""
     taken = evaluate(path_html, width, "root.scrollWidth + ' ' + root.scrollHeight")
     across, down = taken.split()
     return int(across), int(down)
@@ -115,7 +115,7 @@ def extent(path_html: str | Path, width: int) -> tuple[int, int]:
 def screenshot(
     path_html: str | Path, png: str | Path, width: int, height: int, dark: bool = False
 ) -> Path:
-    """A picture of the top of a page; a narrow page stands at the left of a wider picture."""
+    """A screenshot of the top of a page; a narrow page is at its left."""
     page, png = Path(path_html).resolve(), Path(png).resolve()
     size = f"--window-size={max(width, NARROWEST)},{height}"
     with tempfile.TemporaryDirectory() as folder:

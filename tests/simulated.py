@@ -1,4 +1,4 @@
-"""A run of all agents in this process, to look at from the inside."""
+"""A run of all agents in this process, whose internals tests can inspect."""
 
 from __future__ import annotations
 

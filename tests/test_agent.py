@@ -1,4 +1,4 @@
-"""Agent: each service against JAX and plain NumPy, and what the ledger makes of it."""
+"""Agent: each method against JAX and plain NumPy, and what the ledger counts for it."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class State(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Probe(hb.Algorithm):
-    """Calls the services that a test names, at the start, and keeps what they answer."""
+    """Calls an agent's methods as a test asks, at the start, and keeps the results."""
 
     exact = False
-    ask: Any  # in a tuple, so that it is not taken for a schedule
+    ask: Any  # in a tuple, or it would count as a schedule
 
     def init(self, agent: hb.Agent) -> State:
         shapes = jax.eval_shape(lambda: self.ask[0](Silent(agent)))
@@ -64,7 +64,7 @@ class Probe(hb.Algorithm):
 
 
 class Silent(hb.Agent):
-    """The same agent, for finding shapes: it may draw its slots once more."""
+    """The same agent for finding shapes, with its slots free to be drawn again."""
 
     def __init__(self, agent: hb.Agent):
         self.__dict__.update(agent.__dict__)
@@ -80,7 +80,7 @@ def simulation(
 def answers(
     ask: Callable[[hb.Agent], Any], given: hb.Problem | None = None, network: Any = None
 ) -> Any:
-    """What every agent got, stacked."""
+    """The results of all agents, stacked."""
     given = given or problem()
     with given.precision():
         run = simulation(ask, given, network)
@@ -88,7 +88,7 @@ def answers(
 
 
 def costs(ask: Callable[[hb.Agent], Any], given: hb.Problem | None = None) -> dict[str, list[int]]:
-    """What one step costs each agent, without what is zero."""
+    """The costs of one step for each agent, without zeros."""
     given = given or problem()
     with given.precision():
         found = simulation(ask, given).costs.until(1)
@@ -140,7 +140,7 @@ def test_gradients() -> None:
 
 
 def explicit(b: np.ndarray) -> tuple[Any, Any]:
-    """J = grad_xy g, (d_x, d_y), and H = grad_yy g, by JAX's own dense derivatives."""
+    """J = grad_xy g, (d_x, d_y), and H = grad_yy g, by JAX's dense derivatives."""
     whole = jax.hessian(inner, argnums=(0, 1))(X, Y, b)
     return whole[0][1], whole[1][1]
 
@@ -172,7 +172,7 @@ def test_matrices() -> None:
     assert hessians.shape == (AGENTS, 3, DIM_Y, DIM_Y)
     same(cross, expected, lambda e: e[0])
     same(hessian, expected, lambda e: e[1])
-    for i in range(3):  # without noise every batch is the whole shard
+    for i in range(3):  # without noise, every batch is the whole shard
         same(hessians[:, i], expected, lambda e: e[1])
 
 
@@ -212,7 +212,7 @@ def test_mixing_is_the_product_with_w() -> None:
     "network", [hb.star(AGENTS), hb.star(20), hb.star(600)], ids=["table", "dense", "hubs"]
 )
 def test_mixing_under_a_vmap_of_the_algorithm_is_mixing_each(network: hb.Network) -> None:
-    """For each of the ways in which W is multiplied with."""
+    """For each way of multiplying by W."""
     size = network.size
     data = [np.full((1, 1), float(k)) for k in range(size)]
 

@@ -1,4 +1,4 @@
-"""Boxes hold exactly the probabilities that they were made of."""
+"""Boxes reproduce their probabilities exactly."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_each_state_has_its_share_of_the_numbers(name: str, dtype: str) -> None:
-    """Numbers that lie evenly meet each state as often as its probability says, box by box."""
+    """Evenly spaced numbers hit each state as often as its probability says."""
     probabilities = ROWS[name]
     rows, size = probabilities.shape
-    each = 1000  # numbers a box
+    each = 1000  # numbers per box
     numbers = (np.arange(size * each) + 0.5) / (size * each)
     with jax.enable_x64(True):
         boxes = Boxes(probabilities)
@@ -35,7 +35,7 @@ def test_each_state_has_its_share_of_the_numbers(name: str, dtype: str) -> None:
     for row, expected in enumerate(probabilities):
         found = np.bincount(drawn[:, row], minlength=size) / len(numbers)
         assert (found[expected == 0] == 0).all()
-        # A state's numbers lie in as many boxes as have it, and each is off by one at most.
+        # Each box that holds a state is off by at most one number.
         assert np.abs(found - expected).max() <= (size + 1) / len(numbers)
 
 

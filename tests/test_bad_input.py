@@ -1,4 +1,4 @@
-"""Bad input, through the public names: each message has the place, the number and what to do."""
+"""Bad input through the public names: each message names the place, the number and a remedy."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def solve(algorithm: Any = None, agents: int = AGENTS, **options: Any) -> hb.Res
 
 @contextmanager
 def refused(kind: type[hb.HobnobError], *words: str) -> Iterator[pytest.ExceptionInfo[Any]]:
-    """One of the family, which is a ValueError, with all of these words in its message."""
+    """Expect a HobnobError, which is a ValueError, with all of these words in its message."""
     with pytest.raises(hb.HobnobError) as caught:
         yield caught
     assert isinstance(caught.value, ValueError)
@@ -252,7 +252,7 @@ def test_a_loss_that_is_no_scalar(title: str, loss: Any, words: str) -> None:
 def test_a_loss_that_fails(title: str) -> None:
     with refused(hb.ProblemError, f"{title}(x, y, batch) failed", "KeyError", "labels") as caught:
         problem(**{title: lambda x, y, b: jnp.mean(b["labels"])})
-    assert isinstance(caught.value.__cause__, KeyError)  # its traceback is the user's to read
+    assert isinstance(caught.value.__cause__, KeyError)  # so that the user sees the traceback
 
 
 WRAPPED: list[Callable[[Any], Any]] = [lambda f: f, jax.jit, lambda f: jax.jit(jax.jit(f))]
@@ -458,7 +458,7 @@ def test_a_network_that_is_none() -> None:
         hb.solve(problem(), disconnected, dsbo(), steps=2)
 
 
-# --- what only a run shows ---------------------------------------------------------------------
+# --- errors during a run -----------------------------------------------------------------------
 
 
 def test_divergence_because_gamma_is_too_large() -> None:
@@ -478,7 +478,7 @@ def test_divergence_because_gamma_is_too_large() -> None:
     assert error.variable == "y"
     assert error.agent in range(AGENTS)
     assert error.history["step"].tolist() == list(range(0, error.step, 10))
-    # It is the first such step: one less still ends well.
+    # It is the first such step: a run with one step less ends well.
     fine = solve(dsbo(gamma=1, smoothness=largest), problem=run, steps=error.step - 1)
     assert fine.status == "finished"
 
@@ -499,7 +499,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Tiny(hb.Algorithm):
-    """Does nothing, and then whatever `change` does."""
+    """Starts like any algorithm; its step is `change`."""
 
     exact = False
     change: Any
@@ -508,7 +508,7 @@ class Tiny(hb.Algorithm):
         return State(agent.x0, agent.y0)
 
     def step(self, agent: hb.Agent, state: State) -> State:
-        return self.change[0](agent, state)  # in a tuple, so that it is not taken for a schedule
+        return self.change[0](agent, state)  # in a tuple, or it would count as a schedule
 
 
 @pytest.mark.parametrize(
@@ -565,7 +565,7 @@ def test_constants_that_contradict_each_other() -> None:
 
 
 def test_no_steps_at_all() -> None:
-    """Also where the algorithm is chosen, and the steps with it."""
+    """Also if the algorithm and the steps are chosen."""
     for algorithm in (dsbo(), None):
         with refused(hb.SettingError, "steps = 0 must be a whole number"):
             hb.solve(problem(), hb.ring(AGENTS), algorithm, steps=0)

@@ -1,4 +1,4 @@
-"""Benchmarks: verdicts, files, that a fall is seen, and that like is compared with like."""
+"""Benchmarks: verdicts and files, regressions are found, and both sides compute the same."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_table_is_written_as_numbers_and_as_a_picture(tmp_path: Path) -> Non
 
 
 def assert_ends_there(x: np.ndarray, seeds: np.ndarray, start: float) -> None:
-    """Runs that draw on their own end at about the same place, which is far from the start."""
+    """Runs with independent draws end at about the same point, far from the start."""
     middle, spread = seeds.mean(axis=0), seeds.std(axis=0).max()
     assert np.abs(x - middle).max() < 4 * spread
     assert np.abs(middle - start).max() > 8 * spread
@@ -89,7 +89,7 @@ def test_the_scan_by_hand_runs_the_arithmetic_that_it_is_compared_with(monkeypat
 
 
 class Runs:
-    """Two runs of `Windows`, on a clock that only they move."""
+    """Two runs of `Windows`, on a clock that only they advance."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.now, self.order = 0.0, ""

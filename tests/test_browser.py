@@ -1,4 +1,4 @@
-"""A page in a real browser: it shows, in light and dark, wide and narrow, without complaint."""
+"""A page in a real browser, light and dark, wide and narrow, without complaints."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_headline_is_shown_and_the_console_is_quiet(page: Path):
 
 
 def test_console_lines_are_really_seen(tmp_path: Path):
-    """Otherwise a quiet console would prove nothing."""
+    """Otherwise an empty console would prove nothing."""
     browser.require()
     loud = tmp_path / "loud.html"
     loud.write_text("<!doctype html><title>loud</title><script>console.error('boo')</script>")
@@ -46,7 +46,7 @@ def test_screenshot(page: Path, tmp_path: Path, width: int, dark: bool):
     assert shot.shape == (1600, width)
     background = np.median(shot)
     assert background < 60 if dark else background > 240
-    # Words and drawings: some of the page, and neither nothing nor a flood.
+    # Text and drawings cover some of the page, but not all of it.
     assert 0.01 < (np.abs(shot - background) > 60).mean() < 0.4
 
 

@@ -1,4 +1,4 @@
-"""Checkpoint files: whole or refused, never garbage, and gone on from only by their own run."""
+"""Checkpoint files: complete or refused, and resumed only by the run that wrote them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ EXAMPLE = Checkpoint(
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The bytes of a good file."""
+    """The bytes of a valid file."""
     folder = tmp_path_factory.mktemp("example")
     save(folder, EXAMPLE)
     return (folder / FILE).read_bytes()
@@ -60,7 +60,7 @@ def read(content: bytes) -> Checkpoint:
 
 
 def sealed(archive: bytes, form: bytes = b"hobnob checkpoint 1") -> bytes:
-    """A file with the right checksum, whatever is in it."""
+    """A file with the right checksum, whatever its content."""
     return b"\n".join((form, sha256(archive).hexdigest().encode(), archive))
 
 
@@ -88,7 +88,7 @@ def with_facts(content: bytes, change: Callable[[dict[str, Any]], object]) -> by
 
 
 def any_bits(kind: str) -> st.SearchStrategy[np.ndarray]:
-    """Arrays of every bit pattern: NaN with payloads, -0.0, infinities, nothing at all."""
+    """Arrays of any bit pattern: NaN with payloads, -0.0, infinities; also empty arrays."""
     raw = {"<f4": np.uint32, "<f8": np.uint64, "<i8": np.int64}[kind]
     shapes = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
     return hnp.arrays(raw, shapes).map(lambda a: a.view(kind))
@@ -191,7 +191,7 @@ def test_another_version_is_refused_by_its_number(example, name):
 
 
 class Bomb:
-    """Unpickling it leaves a trace."""
+    """Unpickling this object leaves a trace."""
 
     def __init__(self, trace: Path):
         self.trace = trace
@@ -209,7 +209,7 @@ def test_pickles_are_never_read(example, tmp_path):
             read(sealed(content))
     assert not trace.exists()
     pickle.loads(pickle.dumps(Bomb(trace)))
-    assert trace.exists()  # the bomb was a real one
+    assert trace.exists()  # unpickling would have run it
 
 
 def test_pickles_are_never_written(example, tmp_path):
@@ -223,7 +223,7 @@ def test_pickles_are_never_written(example, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-# A disk that is full
+# A full disk
 
 FULL_DISK = """
 import resource, signal, sys
@@ -298,7 +298,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, hb.Result]
 
 @pytest.fixture
 def folder(finished: tuple[Path, hb.Result], tmp_path: Path) -> Path:
-    """A copy of the folder of a run that has done its 20 steps."""
+    """A copy of the folder of a finished run of 20 steps."""
     shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
     return tmp_path
 
@@ -432,7 +432,7 @@ def test_fewer_steps_than_done_are_refused(folder):
 @pytest.mark.parametrize(("tolerance", "status"), [(1e9, "converged"), (1e-9, "not converged")])
 def test_the_verdict_survives(tmp_path, tolerance, status):
     options = {"metrics": ["gradient_norm"], "tolerance": tolerance, "steps": 4}
-    options["problem"] = make_problem(tilt=0.5)  # which does not start at its solution
+    options["problem"] = make_problem(tilt=0.5)  # so that it does not start at its solution
     first = run(tmp_path, **options)
     again = run(tmp_path, resume=True, **options)
     assert (first.status, again.status) == (status, status)

@@ -1,4 +1,4 @@
-"""The default: the constants that it estimates, and that what it chooses from them converges."""
+"""The default algorithm: its estimated constants, and that its choices converge."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ NETWORKS = (hb.ring(8), hb.path(8), hb.star(8), hb.complete(8))
 
 
 def random_problem(number: int) -> Quadratic:
-    """Curvatures from 1e-2 to 1e3 and condition numbers to 1e3, all over the numbers 0 to 9.
+    """Curvatures from 1e-2 to 1e3 and condition numbers up to 1e3, over the numbers 0 to 9.
 
-    They have one shape, so that nothing but the run itself is compiled anew.
+    All have the same shape, so that only the run itself is compiled again.
     """
     rng = np.random.default_rng(number)
     scale = 10 ** (-2 + 0.4 * number)
@@ -47,13 +47,13 @@ def test_it_converges_without_a_word(number: int) -> None:
     start = np.linalg.norm(problem.closed_form(problem.x0).gradient)
     assert (
         np.linalg.norm(problem.closed_form(result.x).gradient) <= 1.1e-4 * start
-    )  # told to two digits
+    )  # the tolerance has two digits
 
 
 def test_estimates_are_those_of_the_matrices() -> None:
     problem = quadratic(8, 3, 5, condition=30.0, scale=2.0, seed=4)
     known = constants(problem)
-    A = problem.inner_data.arrays["A"]  # one record an agent
+    A = problem.inner_data.arrays["A"]  # one record per agent
     H, B, Q = A.mean(0), problem.inner_data.arrays["B"].mean(0), problem._Q
     slope = np.linalg.solve(H, B)
     along = np.vstack([np.eye(3), slope])
@@ -74,7 +74,7 @@ def test_estimates_are_those_of_the_matrices() -> None:
 
 
 def test_noise_is_that_of_the_draws() -> None:
-    """It is per step of the whole network: four times the records, a quarter of the variance."""
+    """Noise is per step of the whole network: four times the records, a quarter of the variance."""
     few, many = (
         constants(quadratic(8, noise=0.2, batch_size=size, records=64, seed=1)) for size in (1, 16)
     )
@@ -104,7 +104,7 @@ def test_policy_evaluation_comes_near() -> None:
 
 
 def growing_curvature() -> hb.Problem:
-    """On the way to the solution the inner curvature grows a hundredfold, as exp(x)."""
+    """The inner curvature, exp(x), grows a hundredfold on the way to the solution."""
 
     def outer(x: Any, y: Any, batch: Any) -> Any:
         return jnp.mean((x - batch) ** 2) / 2 + jnp.sum(y**2) / 200

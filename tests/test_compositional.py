@@ -1,4 +1,4 @@
-"""hb.Compositional: y*(x) is the mean of the mappings, and every method finds the same point."""
+"""hb.Compositional: y*(x) is the mean of the mappings, and all methods find the same point."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def nested(**changes: Any) -> hb.Compositional:
 
 
 def h_by_hand(w: np.ndarray) -> tuple[np.ndarray, float]:
-    """The mean over agents of the mean over each one's records, in NumPy."""
+    """The mean over agents of each agent's mean over its records, in NumPy."""
     vectors = [(np.sin(s["A"] @ w) + s["b"]).mean(axis=0) for s in MAPS]
     numbers = [np.exp(s["b"][:, 0]).mean() * w @ w for s in MAPS]
     return np.mean(vectors, axis=0), float(np.mean(numbers))
@@ -64,7 +64,7 @@ def F_by_hand(w: np.ndarray, weight: float = 0.3) -> float:
 
 
 def test_y_star_is_the_mean_of_the_mappings() -> None:
-    """For ragged shards, and for a y that is a tree."""
+    """For ragged shards, and for a y that is a pytree."""
     problem = nested()
     assert problem.compositional
     assert (problem.dim_x, problem.dim_y) == (DIM, 3)
@@ -130,7 +130,7 @@ def test_records_may_come_with_a_batch_size_or_as_one_array() -> None:
 
 
 def alone(dtype: Any = np.float64, batch_size: int | None = None) -> hb.Compositional:
-    """All records in one place, and the tree's data flat, so that F is well conditioned."""
+    """All records in one place and flat, so that F is well conditioned."""
     rng = np.random.default_rng(3)
     A, b = rng.normal(size=(6, 4, DIM)) / 2 + np.eye(4, DIM), rng.normal(size=(6, 4)) / 2
     return hb.Compositional(
@@ -171,7 +171,7 @@ def test_bilevel_and_compositional_methods_come_to_the_same_point(algorithm: Any
 
 
 def test_with_noise_they_come_near_it() -> None:
-    """Means over 8 seeds; a method that went elsewhere would stay at the distance of the start."""
+    """Means over 8 seeds; a method that went elsewhere would stay as far away as the start."""
     problem, start = alone(batch_size=2), float(np.linalg.norm(hb.optimum(alone()).x))
     for algorithm in (
         dsbo(alpha=0.02, beta=0.2, gamma=0.2, terms=5),

@@ -1,4 +1,4 @@
-"""What agents hold: their own rows, drawn evenly, the same for the same key, averaged exactly."""
+"""Data of agents: they draw their own rows, uniformly and repeatably, and average exactly."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def shards(lengths: list[int], seed: int = 0) -> list[dict[str, np.ndarray]]:
-    """Records that know whose they are."""
+    """Records that contain their agent's number."""
     rng = np.random.default_rng(seed)
     return [
         {"row": rng.normal(size=(n, 2)), "owner": np.full(n, agent, np.int32)}
@@ -32,7 +32,7 @@ def shards(lengths: list[int], seed: int = 0) -> list[dict[str, np.ndarray]]:
 
 
 def own(source: Any, agent: int) -> Place:
-    """What one agent sees of the place, as the runtimes hand it out."""
+    """One agent's part of the place, as runtimes pass it on."""
     place, axes = source.place(), source.per_agent
     arrays = jax.tree.map(lambda a: a[agent], place.arrays) if axes.arrays == 0 else place.arrays
     return Place(arrays, place.start[agent], place.length[agent])
@@ -115,7 +115,7 @@ def test_other_draws_are_independent(pair: Callable[..., Any]) -> None:
 def test_rows_of_short_and_long_shards_are_drawn_evenly() -> None:
     """Chi-square tests of uniform frequencies, each at 99.9 % confidence.
 
-    90 is no divisor of 2^32, and the shards lie side by side: both must not matter.
+    90 does not divide 2^32, and the shards are adjacent in memory: neither may matter.
     """
     records = Records(shards([3, 90]), 16)
     for agent, length in enumerate([3, 90]):
@@ -173,7 +173,7 @@ def test_whole_shards_are_plain_means(lengths: list[int], seed: int) -> None:
         shares, pooled = measured(x, y)
     by_hand = [loss_by_hand(x, y, shard) for shard in data]
     np.testing.assert_allclose(shares, by_hand, rtol=1e-12)
-    # The mean of means: an agent with many records counts no more than one with few.
+    # The mean of means: an agent counts once, however many records it has.
     np.testing.assert_allclose(pooled, [np.mean(by_hand)] * 2, rtol=1e-12)
 
 
@@ -221,7 +221,7 @@ def test_the_records_of_a_batch_one_by_one(agent: int, size: int | None) -> None
 
 
 def simulator(**options: Any) -> Simulator:
-    """Agent k draws from a normal distribution around k, 2 samples a time."""
+    """Agent k draws 2 samples at a time from a normal distribution around k."""
 
     def draw(key: jax.Array, mean: jax.Array) -> jax.Array:
         return mean + jax.random.normal(key, (2,), mean.dtype)

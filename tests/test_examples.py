@@ -1,4 +1,4 @@
-"""The examples run as their readers run them, and show what they say they show."""
+"""The examples run as scripts, and show what they claim to show."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALL = sorted(path.name for path in EXAMPLES.glob("[!_]*.py"))
 
 
 def printed(name: str, folder: Path, *arguments: str, leaves: tuple[str, ...] = ()) -> str:
-    """What a fresh process prints, in a folder of its own, with warnings as errors."""
+    """The output of a fresh process in its own folder, with warnings as errors."""
     done = subprocess.run(
         [sys.executable, "-W", "error::DeprecationWarning", EXAMPLES / name, *arguments],
         cwd=folder,
@@ -39,7 +39,7 @@ def number(pattern: str, text: str) -> float:
 def test_import_does_nothing(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(EXAMPLES)  # as a script has it, for what examples share
+    monkeypatch.syspath_prepend(EXAMPLES)  # as for a script, so that `_compare` can be imported
     assert callable(runpy.run_path(str(EXAMPLES / name), run_name="imported")["main"])
     assert not capsys.readouterr().out
 
@@ -62,13 +62,13 @@ def test_the_smallest_hospital_gains_most(tmp_path: Path) -> None:
 
 def test_policy_evaluation_falls_like_one_over_t(tmp_path: Path) -> None:
     text = printed("policy_evaluation.py", tmp_path)
-    # One over t, give or take what eight seeds and one decade of steps leave uncertain.
+    # 1/t, within the uncertainty of eight seeds and one decade of steps.
     assert -1.7 < number(r"slope from step 400 on: (-[\d.]+)", text) < -0.7
     assert number(r"step +4000: \|x - x\*\|\^2 = ([\d.e-]+)", text) < 1e-5
 
 
 def is_a_picture(path: Path) -> bool:
-    """A drawing with panels beside each other, not a blank one."""
+    """A figure with panels side by side, not a blank one."""
     pixels = matplotlib.image.imread(path)[..., :3]
     shades = pixels.std(axis=(0, 1))
     return pixels.shape[1] > 2 * pixels.shape[0] > 600 and bool((shades > 0.05).all())
@@ -127,7 +127,7 @@ def test_one_weight_per_feature_and_class(tmp_path: Path) -> None:
     rows = re.findall(r"^(D-SOBA|penalty) +([\d.]+) +([\d.]+) +[\d,]+ +[\d,]+ MB$", text, re.M)
     assert len(rows) == 2
     losses = {name: (float(by_samples), float(by_bytes)) for name, by_samples, by_bytes in rows}
-    # The penalty method sends twice as much in a step, so equal bytes are half of its steps.
+    # The penalty method sends twice as much per step, so equal bytes are half its steps.
     assert losses["D-SOBA"][0] == losses["D-SOBA"][1]
     assert losses["penalty"][0] < losses["penalty"][1]
     assert is_a_picture(tmp_path / picture)

@@ -1,4 +1,4 @@
-"""The door to what is faster: closed, the library gives the same answers."""
+"""The switch for fast/: without it, the library gives the same answers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_plain_library_gives_the_same_answers(
 
 
 class Doubling:
-    """Reads a float32 vector of three, and writes its double."""
+    """Reads a float32 vector of three and writes twice its value."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -108,7 +108,7 @@ def test_the_direct_call_is_taken_where_jaxlib_is_as_expected() -> None:
 def test_another_layout_is_noticed_and_said_once(
     monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    """A structure that is larger than jaxlib's stands for a jaxlib whose structures changed."""
+    """A structure larger than jaxlib's imitates a jaxlib whose structures changed."""
     fields = [*getattr(ffi, part)._fields_, ("more", ffi._Word)]
     monkeypatch.setattr(ffi, part, type("Larger", (ctypes.Structure,), {"_fields_": fields}))
     with pytest.warns(UserWarning, match="can't call Python directly") as seen:

@@ -1,4 +1,4 @@
-"""The steps of DSBO give the numbers of `DSBO.step`."""
+"""The fast steps of DSBO give the numbers of `DSBO.step`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def both(
     links: Any = None,
     steps: int = 30,
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], type]:
-    """All variables, with the fast step and without it, and which one it was."""
+    """All variables with and without the fast step, and the fast step itself."""
     ends, used = [], type(None)
     with problem.precision():
         failures = Links(links, network, steps) if links else None
@@ -100,7 +100,7 @@ def test_networks_links_and_seeds(network: hb.Network, links: Any, seed: Any) ->
 @pytest.mark.parametrize("seed", [3, [3, 4], range(11)], ids=["one", "together", "seed by seed"])
 @pytest.mark.parametrize("step", [InLanes, SharedHessian])
 def test_a_state_passes_both_doors_as_it_is(seed: Any, step: type) -> None:
-    """A run that is resumed goes on from the very bits that were saved."""
+    """A resumed run continues from exactly the bits that were saved."""
     problem = quadratic_in_y(tilted) if step is SharedHessian else logistic_problem(RAGGED, 1)
     network = hb.ring(6)
     with problem.precision():
@@ -204,7 +204,7 @@ def test_a_network_whose_rows_do_not_quite_sum_to_one_mixes_all_of_v() -> None:
 
 
 def test_other_losses_other_precision_and_bounds() -> None:
-    """A loss in which y and the records are entangled, in float32, with x at its bounds."""
+    """A loss that does not separate y and the records, in float32, with x at its bounds."""
     rng = np.random.default_rng(0)
     shards = [rng.normal(size=(n, 3)).astype(np.float32) for n in RAGGED]
 
@@ -234,7 +234,7 @@ def margin_loss(y: Any, batch: Any) -> Any:
 
 
 def two_leaves(y: Any, batch: Any) -> Any:
-    """As a pytree's leaves are seen: one only through a margin, the other all at each record."""
+    """Like a pytree of two leaves: one enters through a margin, the other entry by entry."""
     long, short = jnp.split(y, [5])
     return jnp.cos(batch["a"][0, :5] @ long) + jnp.sum(jnp.exp(short - batch["a"][1, 5:]))
 

@@ -1,4 +1,4 @@
-"""Image sets: idx files are read as they were written, and what is not one is refused."""
+"""Image sets: idx files are read as written, and other files are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that is killed, interrupted or extended ends with the bits of one that went straight on."""
+"""A killed, interrupted or extended run ends with the bits of an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ import pytest
 import hobnob as hb
 from hobnob.run.checkpoint import FILE, Checkpoint, load
 
-DEADLINE = 240.0  # seconds that a child may take for what takes two
+DEADLINE = 240.0  # seconds that a child may take; two are normal
 
-# The same text makes the problem here and in the children. Its loss has a derivative rule of its
-# own (softplus), which the fingerprint must recognise in another process.
+# The same text makes the problem here and in the children. Its loss has a custom derivative rule
+# (softplus), which the fingerprint must recognise in another process.
 PROBLEM = """
 import jax
 import jax.numpy as jnp
@@ -86,7 +86,7 @@ def run(folder: Path | None = None, steps: int = STEPS, **changes: Any) -> hb.Re
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> tuple[hb.Result, Checkpoint]:
-    """400 steps without a stop, in this process, and what it saved at the end."""
+    """An uninterrupted run of 400 steps in this process, and its last checkpoint."""
     folder = tmp_path_factory.mktemp("straight")
     return run(folder), load(folder)
 
@@ -102,14 +102,13 @@ def assert_same(found: Checkpoint, expected: Checkpoint) -> None:
 
 
 class Children:
-    """Real processes, all of which are gone at the end of a test."""
+    """Real processes, which all end with the test."""
 
     def __init__(self, folder: Path, cache: Path):
         self.folder, self.script = folder, folder / "child.py"
         self.script.write_text(CHILD)
         self.processes: list[subprocess.Popen[str]] = []
-        # Children after the first find their programs compiled. The first, and this process,
-        # compile for themselves.
+        # The first child and this process compile; later children find compiled programs.
         self.environment = {
             **os.environ,
             "JAX_COMPILATION_CACHE_DIR": str(cache),
@@ -137,7 +136,7 @@ class Children:
             time.sleep(0.03)
 
     def step(self) -> int:
-        """Of the checkpoint, which must be whole whenever one looks."""
+        """The step of the checkpoint, which must be complete at any moment."""
         return load(self.folder).step if (self.folder / FILE).exists() else 0
 
     def end(self, process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -161,7 +160,7 @@ def children(tmp_path: Path, cache: Path) -> Iterator[Children]:
 
 
 def test_killed_again_and_again(children, straight):
-    """Each child is killed somewhere between two rows: a later one waits until it is."""
+    """Each child is killed between two rows: it is stuck at a later row until then."""
     for wanted, stuck in ((20, 10), (60, 20)):
         before = children.step()
         process = children.start(pace=0.02, stuck=stuck)
@@ -187,13 +186,13 @@ def test_interrupted_it_saves_and_says_how_to_go_on(children, straight):
     assert code == 0, errors
     status, message, steps = json.loads(output)
     assert status == "interrupted"
-    assert saved < steps < STEPS  # it saved once more than it was due to
+    assert saved < steps < STEPS  # it saved once more, out of turn
     assert message == (
         f"Stopped after {steps} of {STEPS} steps. "
         f"Go on with checkpoint={str(children.folder)!r} and resume=True."
     )
     assert children.step() == steps
-    # In this process, which compiled everything itself.
+    # This process compiled everything itself.
     result = run(children.folder, resume=True)
     assert_same(load(children.folder), straight[1])
     assert bits(result.history) == bits(straight[0].history)
@@ -203,14 +202,14 @@ def test_a_second_interrupt_ends_at_once(children):
     process = children.start(stuck=5)
     children.wait(process, (children.folder / "stuck").exists)
     saved = children.step()
-    assert saved == 20  # row 5 is that of step 28
+    assert saved == 20  # row 5 is step 28
     process.send_signal(signal.SIGINT)
     time.sleep(0.2)
-    assert process.poll() is None  # the first one waits for the callback, which never ends
+    assert process.poll() is None  # the first waits for the callback, which never ends
     process.send_signal(signal.SIGINT)
     try:
         process.wait(timeout=20)
-    except subprocess.TimeoutExpired:  # on a very slow machine both arrived as one
+    except subprocess.TimeoutExpired:  # on a very slow machine both arrive as one
         process.send_signal(signal.SIGINT)
     code, output, errors = children.end(process)
     assert (code, output) == (-signal.SIGINT, "")
@@ -229,7 +228,7 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Walk(hb.Algorithm):
-    """One noisy gradient a step."""
+    """One noisy gradient per step."""
 
     exact: ClassVar[bool] = False
 
@@ -265,14 +264,14 @@ def test_a_run_can_be_extended(tmp_path, seed):
 
 
 def test_saved_by_the_clock(tmp_path):
-    """With 0 seconds between them there is a checkpoint after every chunk."""
+    """With 0 seconds, there is a checkpoint after every chunk."""
     saved: list[int] = []
 
     def watch(run: Any, state: Any) -> None:
         saved.append(load(tmp_path).step if (tmp_path / FILE).exists() else 0)
 
     quick(tmp_path, 100, checkpoint_seconds=0.0, callback=watch)
-    # A row is recorded before its own step is saved, and after the chunk before it was.
+    # A row is recorded before its own step is saved, and after the previous chunk is.
     rows = [0, 30, 60, 90, 100]
     assert len(saved) == len(rows)
     for row, previous, step in zip(rows[1:], rows, saved[1:], strict=False):
@@ -289,7 +288,7 @@ def test_saved_by_neither_is_saved_at_the_end(tmp_path):
 
 
 def test_stopped_by_a_callback_and_gone_on(tmp_path):
-    """The signal of Ctrl-C itself, from inside; then resumed by one who asks for the same."""
+    """A real Ctrl-C signal, sent from inside; then resumed by the same call."""
     whole = quick(tmp_path / "one", 100)
     rows = []
 

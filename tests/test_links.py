@@ -1,7 +1,7 @@
 """Links that fail: how often, over which steps, what W becomes, and what is counted.
 
 Probabilities are tested with fixed seeds, so a test passes always or never. The limits say how
-rarely a right implementation would miss them with a seed chosen by chance.
+rarely a correct implementation would fail with a random seed.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class State(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Listen(hb.Algorithm):
-    """Agents that say their unit vectors in every round, so that they hear their row of W."""
+    """Agents that send their unit vectors in every round, so that they receive their row of W."""
 
     exact: ClassVar[bool] = False
-    times: Any = (LOOPS,)  # in a tuple, so that it is not taken for a schedule
+    times: Any = (LOOPS,)  # in a tuple, or it would count as a schedule
 
     def init(self, agent: hb.Agent) -> State:
         own = -agent.inner_gradient(agent.x0, agent.y0, agent.draw_inner("own"))
@@ -102,7 +102,7 @@ def heard(
 
 
 def weights(network: hb.Network, gone: Any) -> np.ndarray:
-    """W with the weight of these links moved to the diagonal, in plain loops."""
+    """W with the weights of these links moved to the diagonal, in plain loops."""
     W = network.matrix.copy()
     for i, j in gone:
         W[i, i] += W[i, j]
@@ -112,7 +112,7 @@ def weights(network: hb.Network, gone: Any) -> np.ndarray:
 
 
 def crossings(W: np.ndarray) -> np.ndarray:
-    """How many others each agent was heard by, from W itself: [..., agents]."""
+    """The number of others that received each agent's message, from W: [..., agents]."""
     return ((W != 0) & ~np.eye(W.shape[-1], dtype=bool)).sum(axis=-1)
 
 
@@ -148,7 +148,7 @@ def test_every_link_is_down_with_its_probability(draws: np.ndarray) -> None:
     error = np.sqrt(P * (1 - P) / (STEPS * TURNS))
     assert draws.shape[-1] == 10
     assert np.abs(draws.mean(axis=(0, 1)) - P).max() < 4.5 * error
-    # The same in every step and in every turn: 5 standard errors for each of 300 means.
+    # The same in every step and iteration: 5 standard errors for each of 300 means.
     for axis in (0, 1):
         means = draws.mean(axis=(axis, 2))
         assert np.abs(means - P).max() < 5 * np.sqrt(P * (1 - P) / (STEPS * 10))
@@ -167,7 +167,7 @@ def test_links_and_rounds_fail_independently(draws: np.ndarray) -> None:
     later_step = [(draws[:-lag], draws[lag:]) for lag in (1, 2, 7)]
     later_turn = [(draws[:, :-lag], draws[:, lag:]) for lag in (1, 2, 7)]
     both = [(draws[1:, 1:], draws[:-1, :-1]), (draws[1:, :-1], draws[:-1, 1:])]
-    transposed = [(draws, draws.transpose(1, 0, 2))]  # step 3 of turn 5, turn 3 of step 5
+    transposed = [(draws, draws.transpose(1, 0, 2))]  # step 3 of iteration 5, iteration 3 of step 5
     for a, b in pairs + later_step + later_turn + both:
         assert abs(correlation(a, b)) < limit
     off = ~np.eye(STEPS, dtype=bool)
@@ -176,7 +176,7 @@ def test_links_and_rounds_fail_independently(draws: np.ndarray) -> None:
 
 
 def test_two_drops_fail_apart() -> None:
-    """Both together let a link live with (1 - p)(1 - q); 4.5 standard errors."""
+    """With both, a link is up with probability (1 - p)(1 - q); 4.5 standard errors."""
     links = Links([hb.Drop(0.5), hb.Drop(0.5)], RING, 1)
     down = jax.jit(jax.vmap(lambda i: links.down(keys.of_round(keys.of_links(0), 0, (i,)), 0)))
     found = np.asarray(down(jnp.arange(3000)), float)
@@ -213,7 +213,7 @@ def test_w_stays_symmetric_and_doubly_stochastic(form: str) -> None:
     np.testing.assert_allclose(W.sum(axis=-2), 1, rtol=0, atol=1e-13)
     assert W.min() >= 0
     assert 0 < crossings(W).sum() < ROUNDS * 2 * network.degrees.sum(), "all fail, or none does"
-    # What is there is what was there before; the rest is on the diagonal.
+    # Remaining entries are unchanged; the rest is on the diagonal.
     others = ~np.eye(network.size, dtype=bool)
     before = np.broadcast_to(network.matrix, W.shape)
     alive = (W != 0) & others
@@ -276,7 +276,7 @@ def test_failures_of_a_run_add_up_step_by_step() -> None:
     for step, gone in enumerate([[(0, 1)], [(0, 1), *of_three], of_three, [(3, 4)]]):
         for found in W[step]:
             np.testing.assert_allclose(found, weights(COMPLETE, gone), rtol=0, atol=1e-15)
-    np.testing.assert_allclose(W[1, 0, 3], np.eye(5)[3], atol=1e-15)  # it hears only itself
+    np.testing.assert_allclose(W[1, 0, 3], np.eye(5)[3], atol=1e-15)  # it receives only itself
 
 
 def test_a_cut_for_the_whole_run_is_the_network_without_that_link() -> None:
@@ -295,7 +295,7 @@ def test_a_cut_for_the_whole_run_is_the_network_without_that_link() -> None:
 
 
 def test_the_same_seed_gives_the_same_failures_and_others_do_not() -> None:
-    """Ten links: a pair of rounds agrees by chance with 2^-10, two of 20 with 2 in 10,000."""
+    """Ten links: two rounds agree by chance with 2^-10, two of 20 with 2 in 10,000."""
     W = heard(COMPLETE, hb.Drop(0.5)).W
     again = heard.__wrapped__(COMPLETE, hb.Drop(0.5)).W
     other = heard(COMPLETE, hb.Drop(0.5), seed=(1,)).W[:, :, 0]
@@ -332,7 +332,7 @@ def test_both_precisions_lose_the_same_links() -> None:
 )
 @pytest.mark.parametrize("seed", [4, (4, 9, 1)], ids=["one seed", "three seeds"])
 def test_costs_are_what_crossed_the_links(times: Any, seed: Any) -> None:
-    """Counted from the rows of W that the agents heard, zeros where a loop ended before."""
+    """Counted from the rows of W that agents received; zeros after the end of a loop."""
     network, steps = hb.star(6), 9
     failures = hb.Drop(0.3), hb.Cut(0, 2, 2, 5), hb.Silent(3, 4, 6)
     found = heard(network, *failures, steps=steps, seed=seed, algorithm=Listen(times=(times,)))
@@ -341,7 +341,7 @@ def test_costs_are_what_crossed_the_links(times: Any, seed: Any) -> None:
     np.testing.assert_array_equal(costs["bytes"], 8 * 6 * crossed)
     turns: Any = times if callable(times) else lambda step: times
     rounds = sum(2 + turns(t) for t in range(steps))
-    assert (costs["rounds"] == rounds).all()  # a round takes place, whoever hears of it
+    assert (costs["rounds"] == rounds).all()  # a round counts even if no message arrives
     assert (crossed < rounds * network.degrees).all()
 
 

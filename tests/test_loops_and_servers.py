@@ -1,6 +1,7 @@
-"""What an agent repeats, what it tells a server, and the methods that are built on both.
+"""Loops of an agent, messages to a server, and the methods that use both.
 
-Chance is tested with fixed seeds; the limits say how rarely a right one would miss them.
+Random draws are tested with fixed seeds; the limits say how rarely a correct implementation would
+fail with a random seed.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from tests.test_agent import (
 
 
 def at_step(ask: Callable[[hb.Agent], Any], step: int, given: hb.Problem | None = None) -> Any:
-    """What every agent is answered in one step."""
+    """Every agent's results in one step."""
     given = given or problem()
     with given.precision():
         run = simulation(ask, given)
@@ -138,7 +139,7 @@ def test_a_loop_that_never_runs_costs_nothing() -> None:
 
 
 def test_costs_of_loops_that_depend_on_the_step() -> None:
-    """In any order of asking, against adding up every single iteration."""
+    """Asked for in any order, against the sum over all iterations."""
 
     def ask(agent: hb.Agent) -> Any:
         def outside(agent: hb.Agent, i: Any, y: Any) -> Any:
@@ -248,7 +249,7 @@ def test_a_slot_twice_in_one_iteration_is_refused() -> None:
 
 
 def test_a_slot_in_two_loops_is_refused() -> None:
-    """Both would draw the same batches, one after another."""
+    """Both would draw the same batches."""
 
     def body(agent: hb.Agent, i: Any, y: Any) -> Any:
         agent.draw_inner("xi")
@@ -345,7 +346,7 @@ def test_mapping_and_its_jacobian(batch_size: int | None) -> None:
 
 
 def test_a_server_knows_the_mean_over_agents() -> None:
-    """Over agents, not over records: every agent counts once, however many it has."""
+    """The mean over agents, not over records: every agent counts once."""
 
     def ask(agent: hb.Agent) -> Any:
         own = agent.inner_gradient(agent.x0, agent.y0, agent.draw_inner("xi"))
@@ -363,7 +364,7 @@ def test_a_server_knows_the_mean_over_agents() -> None:
 
 
 def test_messages_to_and_from_a_server() -> None:
-    """One each, whatever the network, and as many bytes as they hold."""
+    """One message each way, whatever the network, with the bytes of its arrays."""
 
     def ask(agent: hb.Agent) -> Any:
         x, y = agent.from_server((agent.x0, agent.y0))
@@ -467,7 +468,7 @@ MATRICES = DIAGONAL + 0.15 * np.ones((3, 3))
 
 
 def curved(batch_size: int | None) -> hb.Problem:
-    """Five records, each with a Hessian of its own."""
+    """Five records, each with its own Hessian."""
 
     def loss(x: Any, y: Any, batch: Any) -> Any:
         return jnp.mean(jnp.einsum("i,nij,j->n", y, batch, y)) / 2 + jnp.sum(x * y[:2])
@@ -482,7 +483,7 @@ def truncated(H: np.ndarray, terms: int) -> np.ndarray:
 
 
 def test_a_random_term_is_the_truncated_series_in_the_mean() -> None:
-    """4.5 standard errors for each of 3 entries: one seed in 50,000 would miss it."""
+    """4.5 standard errors for each of 3 entries: one seed in 50,000 would fail."""
 
     def ask(agent: hb.Agent) -> Any:
         def one(agent: hb.Agent, i: Any, found: Any) -> Any:
@@ -496,7 +497,7 @@ def test_a_random_term_is_the_truncated_series_in_the_mean() -> None:
     expected = truncated(MATRICES.mean(axis=0), TERMS)
     assert (error > 1e-4).all()
     assert (np.abs(found.mean(axis=0) - expected) < 4.5 * error).all()
-    # It can tell the series from one with a term more or less.
+    # The test can tell this series from one with a term more or less.
     for terms in (TERMS - 1, TERMS + 1):
         other = truncated(MATRICES.mean(axis=0), terms)
         assert (np.abs(found.mean(axis=0) - other) > 4.5 * error).any()
@@ -533,7 +534,7 @@ def test_the_whole_series_without_noise(terms: int) -> None:
 
 
 def test_the_whole_series_draws_a_batch_for_every_factor() -> None:
-    """Against the products of the very matrices that were drawn."""
+    """Against products of the matrices that were drawn."""
     given, terms = curved(1), 4
 
     def ask(agent: hb.Agent) -> Any:

@@ -1,4 +1,4 @@
-"""The methods that send vectors only: how near they come, how far agents agree, what they send."""
+"""Methods that send only vectors: their accuracy, their consensus, and what they send."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_first_order_dsoba_equals_its_reference() -> None:
     world = Logistic(given, network, steps)
     for variable, value in dsoba.run(world, algorithm).items():
         np.testing.assert_allclose(state[variable], value, rtol=0, atol=1e-10)
-    # It is an approximation: the width's square away from the products themselves.
+    # An approximation: its error is of the order of the width's square.
     products = dsoba.run(world, replace(algorithm, products="second"))
     apart = np.abs(state["x"] - products["x"]).max()
     assert 0 < apart < 1e-6

@@ -1,4 +1,4 @@
-"""Metrics: each one against NumPy by hand, which of them there are, and those of the user."""
+"""Metrics: each against NumPy by hand, which are available, and the user's own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.simulated import simulated as run_of
 
 AGENTS = 3
 DSBO = hb.DSBO(alpha=0.01, beta=0.1, gamma=0.05, terms=1, smoothness=20.0, strong_convexity=1.0)
-DSOBA = hb.DSOBA(alpha=0.01, beta=0.05, gamma=0.05, theta=0.2)  # its states are held as they are
+DSOBA = hb.DSOBA(alpha=0.01, beta=0.05, gamma=0.05, theta=0.2)  # its states are stored unchanged
 OWN = ["consensus", "gradient_norm", "inner_distance", "inner_loss", "objective", "outer_loss"]
 
 
@@ -55,7 +55,7 @@ def random_state(seeds: tuple[int, ...] = ()) -> Held:
 
 
 def measured(problem: hb.Problem, state: Any, chosen: Any = "all", seed: Any = 0) -> dict[str, Any]:
-    """One row for a state of our choosing, by the recorder of a real run."""
+    """The row that a real run's recorder makes of a given state."""
     with problem.precision():
         run = run_of(problem, hb.ring(problem.size), DSOBA, seed)
         state = jax.tree.map(jnp.asarray, state)
@@ -63,7 +63,7 @@ def measured(problem: hb.Problem, state: Any, chosen: Any = "all", seed: Any = 0
 
 
 def by_hand(problem: hb.Problem, x: np.ndarray, y: np.ndarray) -> dict[str, float]:
-    """The regression's metrics in plain NumPy: agents count alike, whatever their records."""
+    """The regression's metrics in plain NumPy: all agents count alike, whatever their records."""
 
     def moments(data: list[dict[str, np.ndarray]]) -> tuple[np.ndarray, np.ndarray, float]:
         gram = np.mean([d["a"].T @ d["a"] / len(d["b"]) for d in data], axis=0)
@@ -150,11 +150,11 @@ def test_an_inner_problem_without_a_solution_gives_nan():
     for row in (flat, concave):
         for name in ("objective", "gradient_norm", "inner_distance"):
             assert np.isnan(row[name]), name
-        assert np.isfinite(row["outer_loss"])  # y as it is, which needs no solution
+        assert np.isfinite(row["outer_loss"])  # it needs no inner solution
 
 
 def test_nan_is_not_convergence():
-    """F is undefined where x <= 0, so no tolerance is reached there, however large."""
+    """F is undefined for x <= 0, so not even a large tolerance is reached there."""
 
     def falling(x: Any, y: Any, batch: Any) -> Any:
         return jnp.mean(batch) * (10 * x[0] + 0 * y[0])
@@ -257,7 +257,7 @@ def ends(view: hb.View) -> dict[str, float]:
     ],
 )
 def test_what_is_chosen_is_measured(chosen, own, users):
-    # A simulator's consensus is all there is, and quickly compiled: functions come on top of it.
+    # A simulator has only the consensus metric, which compiles quickly; functions are added to it.
     problem = simulated(None) if own == ["consensus"] else regression()
     row = measured(problem, random_state(), chosen)
     flat = {"consensus": ["consensus_x", "consensus_y", "consensus_w"], "w": ["w_first", "w_last"]}
@@ -332,7 +332,7 @@ def test_user_metrics_that_cannot_be_a_column(chosen, message, seed):
 
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 1e3), ("float64", 1e6)])
 def test_large_numbers_do_not_make_the_exact_metrics_nan(dtype, size):
-    """What Newton's method leaves over is judged by the size of what cancels."""
+    """The remaining gradient is judged relative to the terms that cancel in it."""
     rng = np.random.default_rng(0)
     shards = [(size * rng.normal(size=(9, 3))).astype(dtype) for _ in range(3)]
 

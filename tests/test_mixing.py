@@ -30,7 +30,7 @@ def form_of(tables: dict[str, jax.Array]) -> str:
 
 
 def tables_in(form: str, network: hb.Network, dtype: str) -> dict[str, jax.Array]:
-    """The tables of the form that is asked for, where the network's rows differ in length."""
+    """The tables of the given form, if the network's rows differ in length."""
     narrow, dense, cost = {
         "table": (10**6, 0, 2),
         "dense": (0, 10**6, 2),
@@ -44,7 +44,7 @@ def tables_in(form: str, network: hb.Network, dtype: str) -> dict[str, jax.Array
         patch.setattr(mixing, "_EDGE_COST", cost)
         tables = mixing_tables(network.sparse, dtype)
     longest = np.diff(network.sparse.indptr).max()
-    apart = longest > {"hubs": 2, "edges": 1}.get(form, 0)  # edges that cost nothing: all of them
+    apart = longest > {"hubs": 2, "edges": 1}.get(form, 0)  # with free edges, all rows
     assert form_of(tables) == (form if apart else "table")
     return tables
 
@@ -52,7 +52,7 @@ def tables_in(form: str, network: hb.Network, dtype: str) -> dict[str, jax.Array
 @st.composite
 def connected(draw: st.DrawFn) -> hb.Network:
     """A random tree and some more links, so that rows differ in length."""
-    size = draw(st.sampled_from([1, 2, 5, 11]))  # few, as every shape is compiled
+    size = draw(st.sampled_from([1, 2, 5, 11]))  # few, since every shape is compiled
     graph = nx.empty_graph(size)
     graph.add_edges_from((k, draw(st.integers(0, k - 1))) for k in range(1, size))
     pairs = st.tuples(st.integers(0, size - 1), st.integers(0, size - 1))
@@ -85,7 +85,7 @@ def test_a_few_long_rows_do_not_make_all_of_them_long(dtype, network, form):
         tables = mixing_tables(network.sparse, dtype)
         answer = mixed(tables, jnp.asarray(stack))
     assert form_of(tables) == form
-    # As many numbers as four times the edges; padded to the longest, a hundred times as many.
+    # Fewer numbers than four times the edges; padded rows would need a hundred times as many.
     assert sum(table.size for table in tables.values()) < 4 * network.sparse.nnz
     np.testing.assert_allclose(answer, network.matrix @ stack, rtol=0, atol=100 * EPS[dtype])
 
@@ -131,7 +131,7 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Talk(hb.Algorithm):
-    """Agents that start at something of their own and only talk, once in two ways a step."""
+    """Agents that start at different values and only mix, in two ways per step."""
 
     exact: ClassVar[bool] = True
 
@@ -141,7 +141,7 @@ class Talk(hb.Algorithm):
 
     def step(self, agent: hb.Agent, state: Held) -> Held:
         together = agent.mix({"x": state.x, "y": state.y})
-        # A vmap of the algorithm's own must mix agents, not the rows of its axis.
+        # A vmap inside the algorithm must mix agents, not the rows of its axis.
         return Held(together["x"], together["y"], jax.vmap(agent.mix)(state.many))
 
 

@@ -1,4 +1,4 @@
-"""Models of Equinox and Flax are taken as they are, as x and as y, and come back as they were."""
+"""Equinox and Flax models serve as x and as y, and results have the same type."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ def test_a_model_is_optimised_and_comes_back_as_a_model(make: Any) -> None:
     dsoba = hb.DSOBA(alpha=0.1, beta=0.1, gamma=0.1, theta=0.5)
     result = hb.solve(problem, hb.ring(K), dsoba, steps=200, record_every=100)
     assert result.history["objective"][-1] < 0.5 * result.history["objective"][0]
-    # What comes back is the user's own kind of object, and can be called as it was.
+    # The result is an object of the user's type and can be called.
     assert type(result.x) is type(model)
     images = records(2)[0]["a"]
     assert features(result.x, images).shape == (20, FEATURES)
     assert not np.allclose(features(result.x, images), features(model, images))
-    # Exact values and the card of a notebook take it, too.
+    # Exact values and the notebook card accept it, too.
     assert np.isclose(hb.exact(problem, result.x).value, result.history["objective"][-1], rtol=1e-3)
     assert "<svg" in result._repr_html_()
 

@@ -107,7 +107,7 @@ def test_rounding_dust_is_no_link_and_links_go_both_ways():
     w = path(3).matrix.copy()
     w[0, 2] = w[2, 0] = -1e-17
     assert Network(w).degrees.tolist() == [1, 2, 1]
-    w[0, 2] = 5e-9  # within the tolerance, and yet a link: both ends must know of it
+    w[0, 2] = 5e-9  # within the tolerance, but a link: both ends must know it
     w[2, 0] = 0
     network = Network(w)
     assert network.neighbours(0) == [1, 2]
@@ -195,7 +195,7 @@ def test_the_ways_to_rho_agree(name, lazy):
 
 
 def test_rho_may_be_set_by_the_other_end():
-    # An even ring that keeps hardly anything: almost periodic, with the eigenvalue -0.96.
+    # An even ring with small self-weights: almost periodic, with the eigenvalue -0.96.
     network = Network(0.49 * nx.to_numpy_array(nx.cycle_graph(10)) + 0.02 * np.eye(10))
     assert network.rho == pytest.approx(0.96**2)
     assert spectrum.by_lanczos(network.sparse) == pytest.approx(0.96**2)
@@ -239,8 +239,8 @@ def test_a_seed_fixes_a_draw():
 
 
 def test_random_graphs_link_each_pair_equally_often():
-    # 400 draws; each pair's count is binomial, and 5 standard deviations over 28 pairs fail by
-    # chance with probability below 2e-5.
+    # 400 draws; each pair's count is binomial. A correct one of 28 pairs exceeds 5 standard
+    # deviations with probability below 2e-5.
     def counts(draw):
         links = np.array([draw(1000 * s).matrix > 0 for s in range(400)])
         return links.sum(axis=0)[np.triu_indices(8, 1)]

@@ -1,4 +1,4 @@
-"""The all-seeing solver: against closed forms, finite differences, and itself by another path."""
+"""The solver on pooled data: against closed forms, finite differences and its other path."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ByHand:
             {"t": rng.normal(size=(n, DIM_Y)), "r": rng.normal(size=(n, DIM_X))} for n in (1, 5, 2)
         ]
         if dtype == np.float32:
-            # A float32 problem keeps rounded records: they are the ones to be exact about.
+            # A float32 problem keeps rounded records, so exact values refer to those.
             for shard in (*self.inner_data, *self.outer_data):
                 shard.update({k: a.astype(dtype).astype(np.float64) for k, a in shard.items()})
         self.dtype = dtype
@@ -111,7 +111,7 @@ def test_exact_is_the_closed_form() -> None:
 @pytest.mark.usefixtures("conjugate_gradients")
 def test_exact_is_the_closed_form_by_conjugate_gradients() -> None:
     with pytest.raises(hb.ProblemError, match="limit is 0"):
-        hb.curvature(PROBLEM)  # so the other path is really taken
+        hb.curvature(PROBLEM)  # so the other path is taken
     check_against_closed_form()
 
 
@@ -176,7 +176,7 @@ def test_single_precision_problems_get_double_precision_answers() -> None:
 
 
 def test_pytrees() -> None:
-    """The same numbers as the flat problem, in a dict with a scalar and a matrix."""
+    """The flat problem's numbers in a dict with a scalar and a matrix."""
     rng = np.random.default_rng(5)
     data = [rng.normal(size=(4, 2, 2)) for _ in range(2)]
 
@@ -224,7 +224,7 @@ def test_the_optimum_in_a_box() -> None:
     """KKT: the gradient vanishes inside and points out of the box where a bound is active."""
     free = BY_HAND.solution()
     lower, upper = np.array([-10.0, -10.0]), np.array([10.0, 10.0])
-    # Cut off the free solution in its first coordinate, on the far side of the start at 0.
+    # A bound on the first coordinate between the start, 0, and the free solution.
     if free[0] > 0:
         upper[0] = free[0] / 2
     else:

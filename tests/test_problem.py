@@ -1,4 +1,4 @@
-"""Problem: pytrees to flat vectors and back, precision, bounds, and what makes it this problem."""
+"""Problem: pytrees to flat vectors and back, precision, bounds and fingerprints."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_pytrees_round_trip_with_leading_axes(shapes: list[Any], lead: tuple[int
     tree = layout.unravel(flat, np)
     assert [leaf.shape for leaf in tree["leaves"]] == [lead + shape for shape in shapes]
     assert (layout.ravel(tree) == flat).all()
-    # Each row unravels on its own to its part of the stack.
+    # Each row alone unravels to its part of the stack.
     first = layout.unravel(flat[(0,) * len(lead)], np)
     for leaf, one in zip(tree["leaves"], first["leaves"], strict=True):
         assert (leaf[(0,) * len(lead)] == one).all()
@@ -168,7 +168,7 @@ def test_the_dtype_of_the_start_is_the_precision(x0: Any, y0: Any, dtype: Any) -
 
 def test_in_precision() -> None:
     problem = build(bounds=({"r": np.array([-1.0, -2.0])}, 3.0))
-    assert problem.fingerprint  # which is cached
+    assert problem.fingerprint  # now cached
     narrow = problem.in_precision(np.float32)
     assert "fingerprint" not in vars(narrow), "it would be the wide problem's"
     assert (problem.dtype, narrow.dtype) == (np.float64, np.float32)

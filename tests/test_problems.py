@@ -1,4 +1,4 @@
-"""The ready problems: closed forms, unbiased batches, tables from anywhere, and every bad input."""
+"""The ready problems: closed forms, unbiased batches, tables from any source, and bad input."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_closed_form(problem: Quadratic | Policy):
         np.testing.assert_allclose(closed.gradient, found.gradient, atol=1e-10, rtol=0)
         np.testing.assert_allclose(closed.y, found.y, atol=1e-10, rtol=0)
 
-        # F is quadratic, so a central difference has no truncation error whatever its width.
+        # F is quadratic, so a central difference of any width has no truncation error.
         differences = [
             (problem.closed_form(x + e).value - problem.closed_form(x - e).value) / 2
             for e in np.eye(problem.dim_x)
@@ -172,7 +172,7 @@ def drawn(source: Any, agent: int, what: Any, count: int, x: Any = 0.0, y: Any =
 
 
 def assert_mean(samples: Any, mean: Any) -> None:
-    """Within 5 standard errors, which by chance fails once in 1.7 million."""
+    """Within 5 standard errors, which fails by chance once in 1.7 million."""
     samples = np.asarray(samples)
     error = samples.std(axis=0, ddof=1) / np.sqrt(len(samples))
     np.testing.assert_array_less(np.abs(samples.mean(axis=0) - np.asarray(mean)), 5 * error + 1e-12)
@@ -201,7 +201,7 @@ def test_the_simulator_knows_its_expectation():
     rng = np.random.default_rng(2)
     x, y = rng.normal(size=3), rng.normal(size=6)
     with problem.precision():
-        # The value too: only it sees the part of the variance that is constant in x and y.
+        # The value too: only it shows the part of the variance that is constant in x and y.
         both = jax.value_and_grad(problem.inner, argnums=(0, 1))
         samples = drawn(source, 2, both, 10_000, x, y)
         expected = jax.jit(jax.value_and_grad(source.expected, argnums=(0, 1)))
@@ -211,7 +211,7 @@ def test_the_simulator_knows_its_expectation():
 def test_policy_transitions_and_rewards():
     transitions = np.array([[0.1, 0.0, 0.6, 0.3], [0, 0, 0, 1], [0.25] * 4, [0.7, 0.1, 0.1, 0.1]])
     rewards = np.random.default_rng(0).uniform(size=(2, 4, 4))
-    # With unit vectors for features, the features of the next state say which one it was.
+    # With unit vectors as features, the next state's features identify it.
     problem = Policy(np.eye(4), transitions, rewards, reward_noise=0.5)
     count = 20_000
     with problem.precision():
@@ -235,7 +235,7 @@ def test_policy_is_shared_and_its_inner_hessian_is_the_identity():
     assert np.abs(problem.rewards[0] - problem.rewards[1]).max() > 0.1
     np.testing.assert_allclose(problem.transitions.sum(axis=1), 1, rtol=1e-14)
     assert problem.outer_data.noiseless
-    # Constants that the losses close over are part of what the problem is.
+    # Constants that the losses close over are part of the fingerprint.
     other = policy(agents=3, states=7, features=2, discount=0.8)
     assert problem.fingerprint["inner loss"] != other.fingerprint["inner loss"]
 

@@ -1,4 +1,4 @@
-"""The progress bar: on a terminal and where it is asked for, silent otherwise."""
+"""The progress bar: shown on a terminal or on request, silent otherwise."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ print("done")
 
 
 def on_a_terminal(tmp_path: Path, shown: str) -> tuple[str, str]:
-    """(standard output, what the terminal got) of a child whose standard error is a terminal."""
+    """Standard output and terminal text of a child whose standard error is a terminal."""
     script = tmp_path / "child.py"
     script.write_text(CHILD)
     ours, theirs = pty.openpty()
@@ -57,7 +57,7 @@ def on_a_terminal(tmp_path: Path, shown: str) -> tuple[str, str]:
             if select.select([ours], [], [], 0.1)[0]:
                 try:
                     more = os.read(ours, 65536)
-                except OSError:  # Linux says so where the other end is closed
+                except OSError:  # Linux raises it when the other end is closed
                     break
                 if not more:
                     break
@@ -79,7 +79,7 @@ def test_a_terminal_gets_a_bar(tmp_path, shown):
     assert "1234/1234" in last
     assert re.search(r"[\d,]+ steps/s", last)
     assert re.search(r"outer loss 0\.\d+", last)
-    # What the callback prints is data, and belongs to whoever reads standard output.
+    # What the callback prints is data and must go to standard output.
     assert output == "a row\na row\ndone\n"
 
 

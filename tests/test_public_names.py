@@ -35,7 +35,7 @@ def test_type_checkers_see_the_same_names() -> None:
         assert isinstance(node, ast.ImportFrom)
         homes |= {alias.asname or alias.name: node.module for alias in node.names}
     assert sorted(homes) == sorted(hb.__all__)
-    # And they are what is imported at run time.
+    # They are also what is imported at run time.
     for name, home in homes.items():
         value = getattr(hb, name)
         if isinstance(value, type(sys)):
@@ -54,7 +54,7 @@ def test_a_name_that_is_not_there() -> None:
 
 
 def test_importing_is_quick() -> None:
-    """In a fresh process, nothing heavy comes along before a name is used."""
+    """A fresh process imports nothing heavy before a name is used."""
     code = (
         "import sys, json; import hobnob; dir(hobnob);"
         "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"

@@ -1,4 +1,4 @@
-"""Step sizes: the paper's rules by hand, and anybody's schedule as it is."""
+"""Step sizes: the paper's rules by hand, and any user's schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The methods for one agent that came after the paper: what they promise, and what they cost."""
+"""Methods for one agent that are newer than the paper: their promises and their costs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def suggested(name: str) -> Any:
 
 
 def held(problem: hb.Problem, algorithm: Algorithm, steps: int) -> dict[str, np.ndarray]:
-    """All that the agent holds after so many steps."""
+    """The agent's state after `steps` steps."""
     with problem.precision():
         run = simulated(problem, ALONE, algorithm, SEED)
         state = run.advance(run.initial_state(), 0, steps).state
@@ -52,7 +52,7 @@ def test_saba_forgets_the_noise_that_soba_stops_at() -> None:
 
 @pytest.mark.parametrize("size", [1, 7])
 def test_saba_equals_its_reference_where_a_batch_repeats_records(size: int) -> None:
-    """Shards of 3 and 6 records: with 7 in a batch some are drawn again."""
+    """Shards of 3 and 6 records, so that a batch of 7 draws some twice."""
     given, steps = logistic_problem([3], size), 60
     found = held(given, suggested("saba"), steps)
     expected = saba.run(Logistic(given, ALONE, steps), suggested("saba"))
@@ -89,7 +89,7 @@ def test_saba_needs_records() -> None:
         assert hb.solve(problem, ALONE, hb.SOBA(**STEPS), steps=2, metrics=None).success
 
 
-# --- what is what ------------------------------------------------------------------------------
+# --- special cases -----------------------------------------------------------------------------
 
 
 def test_soba_is_dsoba_at_one_agent_without_an_average() -> None:
@@ -100,7 +100,7 @@ def test_soba_is_dsoba_at_one_agent_without_an_average() -> None:
 
 
 def test_ttsa_is_alset_with_one_inner_step() -> None:
-    """But for the name of a batch, so without noise in the batches."""
+    """Without noise, since one batch has another name."""
     known = {"alpha": 0.01, "beta": 0.1, "terms": 6, "smoothness": 4.0}
     one = held(STEADY, hb.TTSA(**known), 100)
     other = held(STEADY, hb.ALSET(**known, inner_steps=1), 100)
@@ -118,7 +118,7 @@ def test_the_bias_of_f2sa_is_in_proportion_to_its_penalty() -> None:
 
 
 def test_the_bias_of_f2sa_goes_as_its_multiplier_grows() -> None:
-    """With p of order t^-1/3, eight times the steps halve it."""
+    """With p of order t^-1/3, eight times the steps halve the bias."""
     growing = replace(suggested("f2sa"), penalty=hb.schedules.power(0.5, 1 / 3))
     found = [gradient(STEADY, growing, steps) for steps in (2000, 16_000)]
     assert found[0] / found[1] == pytest.approx(2, rel=0.1)
@@ -131,10 +131,10 @@ def test_the_bias_of_f2sa_goes_as_its_multiplier_grows() -> None:
     ("name", "first"), [("masoba", {"r": 0.2**2}), ("sustain", {"u": 1, "v": 1})]
 )
 def test_averages_have_the_noise_of_theta(name: str, first: dict[str, float]) -> None:
-    """Where nothing moves, an average of weight theta has theta / (2 - theta) of the variance.
+    """At a fixed point, an average of weight theta has theta / (2 - theta) of the variance.
 
-    `first` is how much of it the average has after one step. Over 500 seeds each of the two
-    variances, of five entries or more, is known to a tenth at 99% confidence.
+    `first` is its share of the variance after one step. 500 seeds determine each of the two
+    variances, of five entries or more, to a tenth at 99% confidence.
     """
     still = {size: 1e-12 for size in ("alpha", "beta", "gamma") if hasattr(suggested(name), size)}
     few = {"terms": 4} if name == "sustain" else {}

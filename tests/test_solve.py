@@ -1,4 +1,4 @@
-"""solve: what a result holds, what ends a run, and that nothing else changes its bits."""
+"""solve: the contents of a result, the ends of a run, and what must not change its bits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Walk(hb.Algorithm):
-    """One noisy gradient a step: what solve does around an algorithm, quickly compiled."""
+    """One noisy gradient per step, which compiles quickly: the tests are of solve itself."""
 
     exact: ClassVar[bool] = False
 
@@ -99,7 +99,7 @@ def noiseless() -> hb.Result:
     return run()
 
 
-# What a result holds
+# The contents of a result
 
 
 def test_the_network_mean_and_every_agents_own(noisy):
@@ -145,7 +145,7 @@ def test_the_grid_of_other_lengths(steps, every, expected):
 
 
 def test_costs_are_linear_and_end_at_the_ledger():
-    network = nx.path_graph(AGENTS)  # two ends with one neighbour, a middle with two
+    network = nx.path_graph(AGENTS)  # the ends have one neighbour, the middle two
     result = run(make_problem(), network, DSBO)  # whole shards, which differ in length
     sizes = np.array([4, 2, 5])
     numbers = 2 + 2 + 2 + 2 + 2 * 2 + 1 * 2 * 2  # x, y, s, h, u, v
@@ -163,7 +163,7 @@ def test_costs_are_linear_and_end_at_the_ledger():
         np.testing.assert_array_equal(result.ledger[name], cost * 20, err_msg=name)
         expected = cost.mean() * result.history["step"]
         np.testing.assert_allclose(result.history[name], expected, rtol=1e-14, err_msg=name)
-    assert sum(result.traffic.parts.values()) == 20 * numbers * 8 * 4 / 3  # links an agent has
+    assert sum(result.traffic.parts.values()) == 20 * numbers * 8 * 4 / 3  # links per agent
 
 
 def test_pytrees_come_back_as_they_went_in():
@@ -257,7 +257,7 @@ def test_a_run_compiles_once(seed):
     assert compiled == [1] * 5
 
 
-# What ends a run
+# The ends of a run
 
 
 def test_tolerance_stops_at_the_first_row_below_it():
@@ -362,11 +362,11 @@ def test_a_large_state_is_written_over_and_gives_the_same_bits(every_state_large
     options = {"steps": 20, "record_every": 5, "metrics": ["consensus", keep]}
     over = run(**options, checkpoint=tmp_path, checkpoint_every=5)
     seen = [x.copy() for x in kept[-5:]]
-    # Whoever is asked for a state may keep it, so then no state is written over.
+    # A callback may keep the state it is given, so states are not overwritten then.
     beside = run(**options, callback=lambda run, state: None)
     assert same_bits(over, beside)
     for early, late in zip(seen, kept[:5], strict=True):
-        np.testing.assert_array_equal(early, late)  # what a metric kept is as it was
+        np.testing.assert_array_equal(early, late)  # what a metric kept has not changed
     assert len({x.tobytes() for x in seen}) == 5
     longer = run(**{**options, "steps": 30}, checkpoint=tmp_path, resume=True)
     assert same_bits(longer, run(**{**options, "steps": 30}))
@@ -438,7 +438,7 @@ def test_every_agent_stays_within_the_bounds_at_every_row():
     assert (result.agents["x"][:, 0] == upper).all()  # it pushes against the bound
     assert (
         run(algorithm=DSBO, steps=60).agents["x"][:, 0] > upper
-    ).all()  # and would go on without
+    ).all()  # and would go further without it
 
 
 # Precision
@@ -490,7 +490,7 @@ def test_a_clean_process_keeps_its_flags():
         check=False,
     )
     assert child.returncode == 0, child.stderr
-    assert child.stderr == ""  # no bar, no warning where no terminal is
+    assert child.stderr == ""  # off a terminal, no bar and no warning
     assert json.loads(child.stdout) == {
         "before": False,
         "after": False,

@@ -19,7 +19,7 @@ from tests.simulated import simulated
 
 PLAIN = hb.SPARKLE.suggest(Scale(3.0, 0.5))
 MEMBERS = ("ed", "extra", "gt", "semi-atc-gt", "atc-gt")
-# Levels know nothing of each other's members, so it is enough that all of them occur: x, y, z.
+# Levels are independent, so it is enough that each member occurs at x, y and z.
 MIXED = [("ed", "extra", "semi-atc-gt"), ("extra", "gt", "atc-gt")]
 
 
@@ -33,9 +33,9 @@ def falling(first: float) -> InverseRule:
 
 @pytest.mark.parametrize("members", MIXED, ids="/".join)
 def test_equals_the_primal_dual_form(members: tuple[str, str, str]) -> None:
-    """With step sizes that change, so that steps and differences of gradients go together.
+    """With changing step sizes, so that each gradient must be paired with its own step size.
 
-    The second has a network of its own for y and one for z.
+    The second case has separate networks for y and z.
     """
     given, network, steps = logistic_problem([5, 2, 9, 4]), hb.path(4), 40
     if members == MIXED[1]:
@@ -64,11 +64,11 @@ def test_every_member_finds_the_solution(member: str) -> None:
 
 @pytest.mark.parametrize("member", MEMBERS)
 def test_every_member_finds_the_solution_in_a_box(member: str) -> None:
-    """A correction must not take what a bound holds back for disagreement."""
+    """A correction must not mistake the effect of a bound for disagreement."""
     problem = quadratic(8, 3, 4, condition=2.0, seed=1)
-    least = problem.solution + np.array([-1.0, 0.3, -1.0])  # the second entry is held back
+    least = problem.solution + np.array([-1.0, 0.3, -1.0])  # the second entry is at its bound
     problem.x0, problem.x_bounds = least + 0.5, (least, np.full(3, np.inf))
-    # While step sizes fall, agents that differ tear at the bound a little.
+    # With falling step sizes, differing agents push against the bound a little.
     for rule, reached in ((float, 1e-9), (settling, 1e-2)):
         size = rule(0.2)
         algorithm = hb.SPARKLE(alpha=size, beta=size, gamma=size, theta=0.5, x=member)
@@ -114,7 +114,7 @@ def test_unknown_members_are_refused(level: str) -> None:
 
 
 def test_levels_on_networks_of_their_own() -> None:
-    """They find the solution, and what an agent sends follows its links on each of them."""
+    """They find the solution, and an agent's traffic follows its links at each level."""
     problem = quadratic(8, 3, 4, condition=2.0, seed=1)
     network = hb.ring(8).with_levels(y=hb.complete(8), z=hb.star(8))
     algorithm = hb.SPARKLE.suggest(Scale(2.0, 1.0))

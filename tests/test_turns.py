@@ -1,4 +1,4 @@
-"""Steps on the device: as many as asked for, the same wherever a chunk begins, until one fails."""
+"""Steps on the device: as many as requested, independent of chunks, until one fails."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Count(NamedTuple):
 
 
 def counted(start: int, stop: int, bad: int = -1) -> tuple[int, Count, bool]:
-    """A run whose step `bad` makes y infinite; `seen` has every step that was made."""
+    """A run whose step `bad` makes y infinite; `seen` lists every step made."""
 
     def advance(state: Count, step: Any) -> Count:
         y = jnp.where(step == bad, jnp.inf, state.y)

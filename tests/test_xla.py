@@ -1,4 +1,4 @@
-"""What XLA is told."""
+"""The options given to XLA."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_kernels_are_split_over_threads_unless_others_have_the_cores(crowded: bo
     assert split is not crowded
 
 
-# One after the other, four million terms of float32 would be off by as much as a quarter.
+# Summed one by one, four million float32 terms would be off by up to a quarter.
 @pytest.mark.parametrize(("dtype", "error"), [(np.float32, 1e-5), (np.float64, 1e-9)])
 def test_long_sums_are_exact_enough_in_either_precision(dtype: type, error: float) -> None:
     with jax.enable_x64(dtype == np.float64):

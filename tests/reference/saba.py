@@ -1,4 +1,4 @@
-"""SABA: SOBA with a table of what was last seen of every record."""
+"""SABA: SOBA with a table of every record's last values."""
 
 from __future__ import annotations
 

@@ -54,6 +54,6 @@ def run(world: Logistic, a: Any) -> dict[str, np.ndarray]:
             g_x[k] = world.grad_x_f(*at, zeta[k]) - world.J(*at, xi[k]) @ w["z"][k]
         r = (1 - a.theta) * r + a.theta * g_x
         move("x", alpha * r)
-    # What exact diffusion keeps; the other members keep other things.
+    # The memory of exact diffusion; other members store other quantities.
     memories = {f"{level}_memory": psi[level][:, None] for level in w if getattr(a, level) == "ed"}
     return {**w, "r": r, **memories}

@@ -1,4 +1,4 @@
-"""stocBiO: N steps on y, then a step on x with the whole series."""
+"""stocBiO: N steps on y, then a step on x with the full series."""
 
 from __future__ import annotations
 

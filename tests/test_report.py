@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 import re
@@ -106,6 +107,37 @@ def rows(picture: Picture) -> list[dict[str, str]]:
 
 def texts(picture: Picture) -> list[str]:
     return [e.text or "" for e in ElementTree.fromstring(picture.svg).iter(f"{SVG}text")]
+
+
+# The room
+
+
+def test_the_report_computes_nothing():
+    """It knows plain data, its own files and the types of what a run hands over."""
+    package = Path(style.__file__).parent
+    assert {path.stem for path in package.glob("*.py")} >= {"run_page", "card", "style"}
+    for path in sorted(package.rglob("*.py")):
+        drawn = imported(ast.parse(path.read_text(encoding="utf-8")))
+        allowed = ("hobnob.report", "hobnob.ground")
+        assert all(name.startswith(allowed) for name, used in drawn if used), path.name
+        types = {name for name, used in drawn if not used and not name.startswith(allowed)}
+        assert types <= {"hobnob.run.summary", "hobnob.run.result"}, path.name
+
+
+def imported(tree: ast.AST, used: bool = True) -> list[tuple[str, bool]]:
+    """Modules of hobnob that a file imports, and whether it does when it runs."""
+    found = []
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, used) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "relative imports hide what is imported"
+            bare = node.module == "hobnob"
+            found += [(f"hobnob.{a.name}" if bare else node.module, used) for a in node.names]
+        else:
+            for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            found += imported(node, used and not for_types)
+    return [(name, used) for name, used in found if name.split(".")[0] == "hobnob"]
 
 
 # The page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -77,7 +77,7 @@ class Both(hb.Algorithm):
 MADSBO = hb.MADSBO(alpha=0.01, beta=0.02, gamma=0.05, theta=0.2, inner_steps=3)
 FEDSBO = hb.FedSBO(alpha=0.01, beta=0.1, gamma=0.05, terms=2, smoothness=10.0, strong_convexity=1.0)
 # What an agent sends to one neighbour in each exchange of a step: (numbers, loops around it).
-EXCHANGES: dict[str, list[tuple[int, tuple[Any, ...]]]] = {
+EXCHANGES: dict[str, list[tuple[int, tuple[int | Callable[[int], int], ...]]]] = {
     "DSOBA": [(DIM_X + 2 * DIM_Y, ())],
     "MADSBO": [(DIM_Y, (3,)), (2 * DIM_Y, (3,)), (DIM_X, ())],
     "Growing": [(DIM_Y, (2, lambda step: step + 1)), (DIM_X, ())],

@@ -27,7 +27,7 @@ def verdicts(claim: Any, found: Any, options: Options = FULL) -> list[bool]:
     assert finding.words
     assert claim.setting(options)
     assert all(picture.svg for picture in finding.pictures)
-    return [check.holds for check in finding.checks]
+    return [criterion.holds for criterion in finding.criteria]
 
 
 def bench(folder: Path) -> Bench:

@@ -29,7 +29,7 @@ def judged(number: int, found: Mapping[str, Any], options: Options = FULL) -> Fi
 
 
 def verdicts(finding: Finding) -> list[bool]:
-    return [check.holds for check in finding.checks]
+    return [criterion.holds for criterion in finding.criteria]
 
 
 def jitter(shape: Any, size: float = 0.02, seed: int = 0) -> np.ndarray:

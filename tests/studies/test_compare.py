@@ -393,7 +393,8 @@ def test_a_run_with_step_sizes_given_at_run_time_is_the_same_run(
         alone = hb.solve(problem, network, half, **options)
         np.testing.assert_allclose(shared.x, alone.x, rtol=1e-10)
     # Two step sizes and one compilation, for each of the two.
-    for loops in runtime._loops.values():
+    assert runtime.programs is not None
+    for loops in runtime.programs.values():
         assert {over: loop._cache_size() for over, loop in loops.items()} == {
             large: 1,
             not large: 0,

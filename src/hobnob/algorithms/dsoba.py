@@ -22,7 +22,7 @@ class State(NamedTuple):
     r: jax.Array  # average of its own x-directions
 
 
-class Message(NamedTuple):
+class _Message(NamedTuple):
     """What an agent sends: its next x, y and z before they are mixed."""
 
     x: jax.Array
@@ -95,7 +95,7 @@ class DSOBA(Algorithm):
 
         r = (1 - theta) * r + theta * (grad_x_f - Jz)  # (3)
         W = agent.mix(
-            Message(
+            _Message(
                 x=x - alpha * r,  # (4)
                 y=y - gamma * grad_y_g,  # (1)
                 z=z - beta * (Hz - grad_y_f),  # (2)

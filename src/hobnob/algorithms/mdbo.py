@@ -25,7 +25,7 @@ class State(NamedTuple):
     u_y: jax.Array  # its estimate of the mean of all m_y
 
 
-class Message(NamedTuple):
+class _Message(NamedTuple):
     x: jax.Array
     y: jax.Array
     u_x: jax.Array
@@ -103,7 +103,7 @@ class MDBO(Algorithm):
 
         new_x = (1 - theta) * m_x + theta * local  # (2)
         new_y = (1 - theta) * m_y + theta * grad_y_g  # (3)
-        W = agent.mix(Message(x, y, u_x, u_y))
+        W = agent.mix(_Message(x, y, u_x, u_y))
         u_x = W.u_x + new_x - m_x  # (4)
         u_y = W.u_y + new_y - m_y
         x, y = agent.project(W.x - alpha * u_x), W.y - gamma * u_y  # (5)

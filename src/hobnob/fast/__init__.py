@@ -29,7 +29,7 @@ class Faster:
 
     def step(self, setup: Setup) -> FastStep | None:
         """A faster form of the algorithm's step for all agents at once, if there is one."""
-        from hobnob.fast.dsbo import dsbo_step
+        from hobnob.fast.dsbo_step import dsbo_step
 
         return dsbo_step(setup)
 

@@ -44,7 +44,7 @@ def steps_within(samples: float, problem: Any, network: Any, algorithm: Algorith
     """How many steps an agent can make with so many samples, which may grow from step to step."""
     with problem.precision():
         setup = Setup(problem, network, algorithm.bind(network.size, 1))
-        costs = Run(setup, *Simulate().join(setup)).costs
+        costs = Run.start(Simulate(), setup).costs
 
     def spent(steps: int) -> float:
         return float(costs.mean_until(steps)["samples"])

@@ -41,7 +41,7 @@ MEASURES = {
 STAND_IN = "breast_cancer"  # ships with scikit-learn; the paper's set has to be brought along
 
 
-class Run(NamedTuple):
+class HyperoptRun(NamedTuple):
     """One curve of the figure: its algorithm, agents, steps and how the data are dealt."""
 
     method: str
@@ -145,7 +145,7 @@ def _sims(options: Options) -> int:
     return options.sims or (2 if options.quick else 10)
 
 
-def _runs(options: Options) -> list[Run]:
+def _runs(options: Options) -> list[HyperoptRun]:
     steps = options.steps or (10_000 if options.quick else 20_000)
     long = steps if options.quick else steps * 5 // 2
     samples = long * (TERMS + 2)
@@ -155,15 +155,15 @@ def _runs(options: Options) -> list[Run]:
     agents = AGENTS[:2] if options.quick else AGENTS
     sizes = [*(("DSBO", K, steps) for K in agents), ("DSBO", 5, long), ("DBSA", 5, dbsa)]
     sizes = list(dict.fromkeys(sizes))
-    return [Run(*size, deal) for deal in DEALS for size in sizes]
+    return [HyperoptRun(*size, deal) for deal in DEALS for size in sizes]
 
 
-def _samples(run: Run, curves: Mapping[str, np.ndarray]) -> np.ndarray:
+def _samples(run: HyperoptRun, curves: Mapping[str, np.ndarray]) -> np.ndarray:
     """Of all agents: equal in all simulations but those that diverged, which have infinity."""
     return curves["samples"].min(axis=0) * run.agents
 
 
-def _section(title: str, deal: str, runs: Mapping[Run, dict[str, np.ndarray]]) -> Section:
+def _section(title: str, deal: str, runs: Mapping[HyperoptRun, dict[str, np.ndarray]]) -> Section:
     name = deal.replace(" ", "-")
     first = next(iter(runs))
     # (a) compares at equal samples: with five agents the longer run, which comes after the other.
@@ -207,7 +207,7 @@ def _section(title: str, deal: str, runs: Mapping[Run, dict[str, np.ndarray]]) -
     )
 
 
-def _row(run: Run, curves: Mapping[str, np.ndarray], title: str) -> dict[str, object]:
+def _row(run: HyperoptRun, curves: Mapping[str, np.ndarray], title: str) -> dict[str, object]:
     return {
         "data": title,
         "run": run.label,
@@ -221,7 +221,7 @@ def _row(run: Run, curves: Mapping[str, np.ndarray], title: str) -> dict[str, ob
 
 
 def _at_end(
-    deal: str, together: Mapping[Run, Mapping[str, np.ndarray]]
+    deal: str, together: Mapping[HyperoptRun, Mapping[str, np.ndarray]]
 ) -> tuple[dict[str, Interval], Interval]:
     """F at the end of the two runs that are compared at equal samples, and at the optimum."""
     pair = [run for run in together if run.deal == deal][-2:]
@@ -229,7 +229,7 @@ def _at_end(
     return ends, mean_interval(together[pair[0]]["best"])
 
 
-def _rows(together: Mapping[Run, Mapping[str, np.ndarray]]) -> list[dict[str, object]]:
+def _rows(together: Mapping[HyperoptRun, Mapping[str, np.ndarray]]) -> list[dict[str, object]]:
     return [
         {
             **run._asdict(),

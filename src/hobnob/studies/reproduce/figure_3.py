@@ -39,7 +39,7 @@ TARGETS = (1e-6, 0.8e-6, 1.5e-6, 2e-6)
 REGION = 0.75
 
 
-class Run(NamedTuple):
+class PolicyRun(NamedTuple):
     """One curve of the figure."""
 
     method: str
@@ -58,7 +58,7 @@ def plan(options: Options) -> list[Cell]:
     return cells(_runs(options), simulations(options), options.data)
 
 
-def cells(runs: Sequence[Run], sims: int, data: str | None, prefix: str = "") -> list[Cell]:
+def cells(runs: Sequence[PolicyRun], sims: int, data: str | None, prefix: str = "") -> list[Cell]:
     return [
         Cell(
             prefix + run.cell_name(sim),
@@ -153,7 +153,7 @@ def report(options: Options, found: Mapping[str, Found]) -> Report:
     )
 
 
-def samples_needed(run: Run, curves: Mapping[str, np.ndarray], target: float) -> np.ndarray:
+def samples_needed(run: PolicyRun, curves: Mapping[str, np.ndarray], target: float) -> np.ndarray:
     """Of all agents, until the error was at most the target; infinite where it never was."""
     errors, samples = curves["squared_error"], curves["samples"][0] * run.agents
     first = np.argmax(errors <= target, axis=1)
@@ -177,15 +177,15 @@ def simulations(options: Options, full: int = 10) -> int:
     return options.sims or (3 if options.quick else full)
 
 
-def dsbo_runs(options: Options) -> list[Run]:
+def dsbo_runs(options: Options) -> list[PolicyRun]:
     steps = options.steps or (2_000 if options.quick else 10_000)
-    return [Run("DSBO", K, steps) for K in AGENTS]
+    return [PolicyRun("DSBO", K, steps) for K in AGENTS]
 
 
-def _runs(options: Options) -> list[Run]:
+def _runs(options: Options) -> list[PolicyRun]:
     runs = dsbo_runs(options)
     # DSBO draws two batches of transitions a step; T steps of DSGD draw T (T + 1) / 2 + T.
-    return [*runs, Run("DSGD", 5, max(1, isqrt(4 * runs[0].steps)))]
+    return [*runs, PolicyRun("DSGD", 5, max(1, isqrt(4 * runs[0].steps)))]
 
 
 def _on_features(data: str, agents: int, sim: int) -> Policy:
@@ -202,15 +202,15 @@ def _on_features(data: str, agents: int, sim: int) -> Policy:
 
 
 def gather(
-    runs: Sequence[Run], sims: int, found: Mapping[str, Found], prefix: str = ""
-) -> dict[Run, dict[str, np.ndarray]]:
+    runs: Sequence[PolicyRun], sims: int, found: Mapping[str, Found], prefix: str = ""
+) -> dict[PolicyRun, dict[str, np.ndarray]]:
     """The columns of all simulations of each run, [sims, rows]."""
     return {
         run: stacked([found[prefix + run.cell_name(sim)] for sim in range(sims)]) for run in runs
     }
 
 
-def _against_samples(together: Mapping[Run, Mapping[str, np.ndarray]]) -> Picture:
+def _against_samples(together: Mapping[PolicyRun, Mapping[str, np.ndarray]]) -> Picture:
     return convergence(
         {
             run.label: (c["samples"][0] * run.agents, c["squared_error"])
@@ -225,7 +225,7 @@ def _against_samples(together: Mapping[Run, Mapping[str, np.ndarray]]) -> Pictur
     )
 
 
-def against_steps(dsbo: Mapping[Run, Mapping[str, np.ndarray]]) -> Picture:
+def against_steps(dsbo: Mapping[PolicyRun, Mapping[str, np.ndarray]]) -> Picture:
     return convergence(
         {run.label: (c["step"][0], c["squared_error"]) for run, c in dsbo.items()},
         "iterations",
@@ -272,7 +272,7 @@ def _middle(samples: np.ndarray) -> str:
     return f"{middle:,.0f}" if np.isfinite(middle) else "never"
 
 
-def _row(run: Run, curves: Mapping[str, np.ndarray]) -> dict[str, object]:
+def _row(run: PolicyRun, curves: Mapping[str, np.ndarray]) -> dict[str, object]:
     return {
         "run": run.label,
         "T": run.steps,
@@ -282,7 +282,7 @@ def _row(run: Run, curves: Mapping[str, np.ndarray]) -> dict[str, object]:
     }
 
 
-def _rows(together: Mapping[Run, Mapping[str, np.ndarray]]) -> list[dict[str, object]]:
+def _rows(together: Mapping[PolicyRun, Mapping[str, np.ndarray]]) -> list[dict[str, object]]:
     return [
         {
             **run._asdict(),

@@ -42,9 +42,9 @@ def report(options: Options, found: Mapping[str, Found]) -> Report:
         finding = claim.judge(options, found)
         verdicts.append(finding.verdict)
         verdict = finding.verdict.capitalize() + "."
-        checks = [
+        criteria = [
             {"checked": c.says, "measured, 95 % interval": str(c.measured), "verdict": c.verdict}
-            for c in finding.checks
+            for c in finding.criteria
         ]
         sections.append(
             Section(
@@ -53,20 +53,20 @@ def report(options: Options, found: Mapping[str, Found]) -> Report:
                 f"Setting: {claim.setting(options)} Alone: hobnob reproduce claims --only "
                 f"{claim.number}.",
                 finding.pictures,
-                checks,
+                criteria,
             )
         )
         table.append({"claim": f"{claim.number}. {claim.title}", "verdict": verdict})
-        for check in finding.checks:
-            value, low, high = check.interval
+        for criterion in finding.criteria:
+            value, low, high = criterion.interval
             rows.append(
                 {
                     "claim": claim.number,
-                    "checked": check.says,
+                    "checked": criterion.says,
                     "measured": value,
                     "low": low,
                     "high": high,
-                    "verdict": check.verdict,
+                    "verdict": criterion.verdict,
                 }
             )
         rows += [{"claim": claim.number, **row} for row in finding.rows]

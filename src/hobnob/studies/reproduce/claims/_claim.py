@@ -28,7 +28,7 @@ def above(least: float) -> Region:
 
 
 @dataclass(frozen=True)
-class Check:
+class Criterion:
     """One thing that the claim says: that what is measured lies in a region.
 
     The interval decides, and not the number: it holds where all of the interval lies in the region,
@@ -60,17 +60,17 @@ class Check:
 
 @dataclass(frozen=True)
 class Finding:
-    """What came out, check by check. `words` say it with the numbers."""
+    """What came out, criterion by criterion. `words` say it with the numbers."""
 
-    checks: Sequence[Check]
+    criteria: Sequence[Criterion]
     words: str
     pictures: Sequence[Picture | Tabs] = ()
     rows: Sequence[Mapping[str, object]] = ()
 
     @property
     def verdict(self) -> str:
-        """It holds where all checks do, and does not where one does not."""
-        verdicts = {check.verdict for check in self.checks}
+        """It holds where all criteria do, and does not where one does not."""
+        verdicts = {criterion.verdict for criterion in self.criteria}
         return FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from hobnob.report.intervals import intervals
 from hobnob.studies.cell import Bench, Cell, Found
-from hobnob.studies.reproduce.claims._claim import Check, Claim, Finding, below
+from hobnob.studies.reproduce.claims._claim import Claim, Criterion, Finding, below
 from hobnob.studies.reproduce.claims._rates import DIFFERING, differing, seeds
 from hobnob.studies.statistics import mean_interval, slope_interval
 from hobnob.studies.study import Options
@@ -64,15 +64,15 @@ class ConsensusErrors(Claim):
         in_step = {w: _slope(ring[w], own) for w, own in OWN_STEP.items()}
         base = {w: np.stack([found[_cell(n)][w][:, 1] for n in networks], axis=1) for w in OWN_STEP}
         in_network = {w: slope_interval(distance, errors) for w, errors in base.items()}
-        checks = [
-            Check(
+        criteria = [
+            Criterion(
                 f"{w} on a ring: slope in {own}, expected 2: within 2 ± {NEAR}",
                 in_step[w],
                 (2 - NEAR, 2 + NEAR),
             )
             for w, own in OWN_STEP.items()
         ] + [
-            Check(
+            Criterion(
                 f"{w}: slope in 1 / (1 - rho) over the networks: at most 2",
                 in_network[w],
                 below(2),
@@ -87,8 +87,8 @@ class ConsensusErrors(Claim):
             for i, n in enumerate(networks)
         }
         where, share = max(shares.items(), key=lambda item: item[1].high)
-        checks.append(
-            Check(
+        criteria.append(
+            Criterion(
                 "consensus error over 4 step^2 M / (1 - rho)^2, M the mean square of what an agent "
                 "adds, the largest over variables and networks: at most 1",
                 share,
@@ -109,7 +109,7 @@ class ConsensusErrors(Claim):
             f"where all steps fall together."
         )
         return Finding(
-            checks,
+            criteria,
             words,
             [_by_step(ring), _by_network(networks, distance, base)],
             list(_rows(networks, found)),

@@ -16,7 +16,7 @@ from hobnob.networks.lines import ring
 from hobnob.problems.quadratic import Quadratic, quadratic
 from hobnob.report.curves import convergence
 from hobnob.studies.cell import Bench, Cell, Found
-from hobnob.studies.reproduce.claims._claim import Check, Claim, Finding, above, below
+from hobnob.studies.reproduce.claims._claim import Claim, Criterion, Finding, above, below
 from hobnob.studies.search import CHOOSING, attempt, chosen, seeds, steps_within
 from hobnob.studies.statistics import ratio_interval
 from hobnob.studies.study import Options
@@ -80,9 +80,9 @@ class DbsaBias(Claim):
         nearer = ratio_interval(_squared(ends - wrong) / _squared(ends - optimum))
         quiet = found[f"03-DBSA-{_offsets(options)[0]:g}"]["noiseless_x"][0]
         still = float(_squared(quiet - wrong) / floor)
-        checks = [
+        criteria = [
             *(
-                Check(
+                Criterion(
                     f"{kind.capitalize()} agents: DBSA's squared error over DSBO's, at equal "
                     f"samples: above 1.",
                     ratio,
@@ -90,13 +90,13 @@ class DbsaBias(Claim):
                 )
                 for kind, ratio in worse.items()
             ),
-            Check(
+            Criterion(
                 "Different agents: DBSA's squared distance from the point where the mean of exact "
                 "local hypergradients vanishes, over that from the optimum: below 1.",
                 nearer,
                 below(1),
             ),
-            Check(
+            Criterion(
                 "Different agents without noise: the same distance over that between the two "
                 "points, squared: below 0.1, so DBSA's floor is bias and not noise.",
                 still,
@@ -132,7 +132,7 @@ class DbsaBias(Claim):
             }
             for (kind, method), c in offsets.items()
         ]
-        return Finding(checks, words, [picture], rows)
+        return Finding(criteria, words, [picture], rows)
 
 
 def descend(

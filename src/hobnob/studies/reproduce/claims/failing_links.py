@@ -15,7 +15,7 @@ from hobnob.networks.lines import ring
 from hobnob.problems.quadratic import Quadratic, quadratic
 from hobnob.report.intervals import Measured, intervals
 from hobnob.studies.cell import Bench, Cell, Found
-from hobnob.studies.reproduce.claims._claim import Check, Claim, Finding, below
+from hobnob.studies.reproduce.claims._claim import Claim, Criterion, Finding, below
 from hobnob.studies.statistics import ratio_interval
 from hobnob.studies.study import Options
 
@@ -53,7 +53,7 @@ class FailingLinks(Claim):
     def judge(self, options: Options, found: Mapping[str, Found]) -> Finding:
         whole = found["08-00-percent"]
         optimum = make().solution
-        checks, words = [], []
+        criteria, words = [], []
         mean: dict[object, Measured] = {}
         own: dict[object, Measured] = {}
         for rate in _rates(options):
@@ -71,14 +71,14 @@ class FailingLinks(Claim):
             if rate == CONTROL:
                 continue
             mean[f"{rate} %"], own[f"{rate} %"] = error, each
-            checks += [
-                Check(
+            criteria += [
+                Criterion(
                     f"{rate} % down: the mean iterate's squared error at the end over that without "
                     f"failures: the interval ends below {MOST}.",
                     error,
                     below(MOST),
                 ),
-                Check(
+                Criterion(
                     f"{rate} % down: the same for the agents' own points, mean over agents: the "
                     f"interval ends below {MOST}.",
                     each,
@@ -94,7 +94,7 @@ class FailingLinks(Claim):
             title="squared error at the end, relative to the run without failures",
             caption=f"Geometric mean over {_sims(options)} seeds.",
         )
-        return Finding(checks, " ".join(words), [picture])
+        return Finding(criteria, " ".join(words), [picture])
 
 
 def descend(bench: Bench, percent: int, steps: int, sims: int) -> Found:

@@ -11,7 +11,7 @@ from hobnob.report.intervals import intervals
 from hobnob.report.picture import Picture
 from hobnob.studies.cell import Cell, Found
 from hobnob.studies.reproduce import figure_3 as policy
-from hobnob.studies.reproduce.claims._claim import Check, Claim, Finding
+from hobnob.studies.reproduce.claims._claim import Claim, Criterion, Finding
 from hobnob.studies.reproduce.claims.policy_slope import shared_cells, shared_curves
 from hobnob.studies.statistics import Interval, slope_interval
 from hobnob.studies.study import Options
@@ -46,8 +46,8 @@ class LinearSpeedup(Claim):
         reached = np.isfinite(samples).all(axis=1)
         if reached.sum() < 2:
             never = Interval(float("nan"), float("-inf"), float("inf"))
-            check = Check(f"an error of {target:.0e} is reached", never, (0.0, 0.0))
-            return Finding([check], "Too few simulations reached the error to tell.")
+            criterion = Criterion(f"an error of {target:.0e} is reached", never, (0.0, 0.0))
+            return Finding([criterion], "Too few simulations reached the error to tell.")
         steps = samples[reached] / agents
         of_samples = slope_interval(agents, samples[reached])
         of_steps = slope_interval(agents, steps)
@@ -56,8 +56,8 @@ class LinearSpeedup(Claim):
         all_samples, at_end = _errors_at_equal_samples(curves)
         return Finding(
             [
-                _check("samples of all agents against K", of_samples, 0.0),
-                _check("samples of one agent, and so iterations, against K", of_steps, -1.0),
+                _criterion("samples of all agents against K", of_samples, 0.0),
+                _criterion("samples of one agent, and so iterations, against K", of_steps, -1.0),
             ],
             f"All agents together needed {words} samples (median of the {reached.sum()} of "
             f"{reached.size} simulations that got there with every K). Not judged, the error at "
@@ -80,10 +80,10 @@ def _target(options: Options) -> float:
     return 5e-6 if options.quick else policy.TARGETS[0]
 
 
-def _check(what: str, slope: Interval, theory: float) -> Check:
+def _criterion(what: str, slope: Interval, theory: float) -> Criterion:
     low, high = theory - CLOSE, theory + CLOSE
     says = f"{what}: the slope's interval lies in [{low:g}, {high:g}]"
-    return Check(says, slope, (low, high))
+    return Criterion(says, slope, (low, high))
 
 
 def _picture(agents: np.ndarray, samples: np.ndarray, target: float) -> Picture:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hobnob.report.curves import convergence
 from hobnob.report.intervals import intervals
 from hobnob.studies.cell import Bench, Cell, Found
-from hobnob.studies.reproduce.claims._claim import Check, Claim, Finding, below
+from hobnob.studies.reproduce.claims._claim import Claim, Criterion, Finding, below
 from hobnob.studies.reproduce.claims._rates import (
     DIFFERING,
     differing,
@@ -83,13 +83,13 @@ class NetworkFades(Claim):
         )
         return Finding(
             [
-                Check(
+                Criterion(
                     f"error on a ring over error on a complete graph, at T = {ends[-1]:,} over "
                     f"that at T = {ends[0]:,}: below 1",
                     change,
                     below(1),
                 ),
-                Check(
+                Criterion(
                     f"error on a ring over error on a complete graph at T = {ends[-1]:,}, in the "
                     f"limit 1: at most {CLOSE}",
                     last,

@@ -11,7 +11,7 @@ import numpy as np
 from hobnob.core.problem import Problem
 from hobnob.report.intervals import intervals
 from hobnob.studies.cell import Bench, Cell, Found
-from hobnob.studies.reproduce.claims._claim import Check, Claim, Finding, below
+from hobnob.studies.reproduce.claims._claim import Claim, Criterion, Finding, below
 from hobnob.studies.reproduce.claims._rates import ladder, longest, seeds
 from hobnob.studies.statistics import mean_interval, slope_interval
 from hobnob.studies.study import Options
@@ -84,8 +84,8 @@ class NonconvexRate(Claim):
             )
         return Finding(
             [
-                Check(f"slope in T, expected -1/2: below {STEEP}", in_t, below(STEEP)),
-                Check(f"slope in K, expected -1/2: below {STEEP}", in_k, below(STEEP)),
+                Criterion(f"slope in T, expected -1/2: below {STEEP}", in_t, below(STEEP)),
+                Criterion(f"slope in K, expected -1/2: below {STEEP}", in_k, below(STEEP)),
             ],
             words,
             [

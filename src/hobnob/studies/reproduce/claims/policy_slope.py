@@ -8,7 +8,7 @@ import numpy as np
 
 from hobnob.studies.cell import Cell, Found
 from hobnob.studies.reproduce import figure_3 as policy
-from hobnob.studies.reproduce.claims._claim import Check, Claim, Finding
+from hobnob.studies.reproduce.claims._claim import Claim, Criterion, Finding
 from hobnob.studies.study import Options
 
 CLOSE = (-1.2, -0.8)
@@ -39,8 +39,8 @@ class PolicySlope(Claim):
             run.agents: policy.late_slope(c["step"][0], c["squared_error"])
             for run, c in curves.items()
         }
-        checks = [
-            Check(
+        criteria = [
+            Criterion(
                 f"K = {K}: the slope's interval lies in {list(CLOSE)}",
                 slope,
                 CLOSE,
@@ -48,7 +48,7 @@ class PolicySlope(Claim):
             for K, slope in slopes.items()
         ]
         words = ", ".join(f"{slope.value:.2f} with K = {K}" for K, slope in slopes.items())
-        return Finding(checks, f"The mean slopes are {words}.", [policy.against_steps(curves)])
+        return Finding(criteria, f"The mean slopes are {words}.", [policy.against_steps(curves)])
 
 
 def shared_cells(options: Options) -> list[Cell]:
@@ -59,6 +59,6 @@ def shared_cells(options: Options) -> list[Cell]:
 
 def shared_curves(
     options: Options, found: Mapping[str, Found]
-) -> dict[policy.Run, dict[str, np.ndarray]]:
+) -> dict[policy.PolicyRun, dict[str, np.ndarray]]:
     sims = policy.simulations(options, SIMS)
     return policy.gather(policy.dsbo_runs(options), sims, found, PREFIX)

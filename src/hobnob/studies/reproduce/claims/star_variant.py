@@ -9,7 +9,7 @@ import numpy as np
 from hobnob.report.curves import convergence
 from hobnob.report.intervals import intervals
 from hobnob.studies.cell import Bench, Cell, Found
-from hobnob.studies.reproduce.claims._claim import Check, Claim, Finding, below
+from hobnob.studies.reproduce.claims._claim import Claim, Criterion, Finding, below
 from hobnob.studies.reproduce.claims._rates import ladder, longest, seeds, windowed
 from hobnob.studies.statistics import mean_interval, ratio_interval, slope_interval, slopes
 from hobnob.studies.study import Options
@@ -63,14 +63,14 @@ class StarVariant(Claim):
         spread = float(cells["star"]["consensus"].max())
         on_ring = float(cells["ring"]["consensus"][:, -1].mean())
         slope = {n: slope_interval(ends, e) for n, e in error.items()}
-        checks = [
-            Check(
+        criteria = [
+            Criterion(
                 f"FedSBO's consensus errors, the largest of all variables at any time: below "
                 f"{ROUNDING:g}",
                 spread,
                 below(ROUNDING),
             ),
-            Check(
+            Criterion(
                 f"FedSBO: slope of the error in T, expected -1: below {STEEP}",
                 slope["star"],
                 below(STEEP),
@@ -79,13 +79,13 @@ class StarVariant(Claim):
         beside = {n: error["star"] / error[n] for n in cells if n != "star"}
         for network, quotients in beside.items():
             more, last = mean_interval(slopes(ends, quotients)), ratio_interval(quotients[:, -1])
-            checks += [
-                Check(
+            criteria += [
+                Criterion(
                     f"FedSBO's slope minus that of {LABELS[network]}: within ±{NEAR}",
                     more,
                     (-NEAR, NEAR),
                 ),
-                Check(
+                Criterion(
                     f"FedSBO's error over that of {LABELS[network]} at T = {ends[-1]:,}: between "
                     f"{1 / CLOSE:g} and {CLOSE}",
                     last,
@@ -139,7 +139,7 @@ class StarVariant(Claim):
             for seed, row in enumerate(error[n])
             for t, value in zip(ends, row, strict=True)
         ]
-        return Finding(checks, words, pictures, rows)
+        return Finding(criteria, words, pictures, rows)
 
 
 def measure(bench: Bench, network: str, steps: int, seeds: list[int]) -> Found:

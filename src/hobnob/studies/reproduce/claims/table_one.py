@@ -21,7 +21,7 @@ from hobnob.problems.quadratic import Quadratic, quadratic
 from hobnob.report.intervals import intervals
 from hobnob.report.picture import Picture
 from hobnob.studies.cell import Bench, Cell, Found
-from hobnob.studies.reproduce.claims._claim import Check, Claim, Finding, below
+from hobnob.studies.reproduce.claims._claim import Claim, Criterion, Finding, below
 from hobnob.studies.search import (
     CHOOSING,
     FACTORS,
@@ -130,7 +130,7 @@ class TableOne(Claim):
         ]
 
     def judge(self, options: Options, found: Mapping[str, Found]) -> Finding:
-        checks, words, pictures, rows = [], [], [], []
+        criteria, words, pictures, rows = [], [], [], []
         target = _targets(options)[-1]
         for kind, half in KINDS.items():
             needs = {
@@ -141,8 +141,8 @@ class TableOne(Claim):
                 if not {fewer, more} <= needs.keys():  # the quick version leaves some out
                     continue
                 ratio = _ratio(at_last[fewer], at_last[more])
-                checks.append(
-                    Check(
+                criteria.append(
+                    Criterion(
                         f"{kind.capitalize()}: {fewer}'s samples an agent over {more}'s: below 1.",
                         ratio,
                         below(1),
@@ -150,8 +150,8 @@ class TableOne(Claim):
                 )
             if "FedSBO" in needs:
                 ratio = _ratio(at_last["DSBO"], at_last["FedSBO"])
-                checks.append(
-                    Check(
+                criteria.append(
+                    Criterion(
                         f"{kind.capitalize()}: DSBO's over FedSBO's: within {ALIKE[0]:g} to "
                         f"{ALIKE[1]:g}.",
                         ratio,
@@ -166,7 +166,7 @@ class TableOne(Claim):
                 for method, at in needs.items()
                 for eps, need in at.items()
             ]
-        return Finding(checks, " ".join(words), pictures, rows)
+        return Finding(criteria, " ".join(words), pictures, rows)
 
 
 class Need(NamedTuple):

@@ -15,7 +15,7 @@ from hobnob.problems.quadratic import quadratic
 from hobnob.report.curves import convergence
 from hobnob.report.intervals import Measured, intervals
 from hobnob.studies.cell import Bench, Cell, Found
-from hobnob.studies.reproduce.claims._claim import Check, Claim, Finding, below
+from hobnob.studies.reproduce.claims._claim import Claim, Criterion, Finding, below
 from hobnob.studies.statistics import mean_interval, slope_interval
 from hobnob.studies.study import Options
 
@@ -57,7 +57,7 @@ class TruncatedSeries(Claim):
         ]
 
     def judge(self, options: Options, found: Mapping[str, Found]) -> Finding:
-        checks, words, curves = [], [], {}
+        criteria, words, curves = [], [], {}
         for condition in CONDITIONS:
             here = found[f"09-condition-{condition}"]
             terms, errors = here["terms"], here["errors"]
@@ -70,20 +70,20 @@ class TruncatedSeries(Claim):
             )
             left = float(here["papers_error"].max()) * RUN_LENGTH**3
             kappa = f"kappa = 1/{condition}"
-            checks += [
-                Check(
+            criteria += [
+                Criterion(
                     f"{kappa}: the largest relative error over (1 - kappa)^(b+1), over all b and "
                     f"h: at most 1.",
                     worst,
                     below(1 + 1e-6),
                 ),
-                Check(
+                Criterion(
                     f"{kappa}: the slope of log error in b over log(1 - kappa): within "
                     f"{SLOPE_REACH[0]} to {SLOPE_REACH[1]}.",
                     slope,
                     SLOPE_REACH,
                 ),
-                Check(
+                Criterion(
                     f"{kappa}: the error with the paper's b for T = {RUN_LENGTH}, times T^3: at "
                     f"most 1.",
                     left,
@@ -101,14 +101,14 @@ class TruncatedSeries(Claim):
         betas, noise = sampled["betas"], sampled["noise"]
         power = slope_interval(betas, noise)
         bias = mean_interval(sampled["bias"])
-        checks += [
-            Check(
+        criteria += [
+            Criterion(
                 f"Sampled v: the slope of log noise of q h against log beta: within "
                 f"{NOISE_REACH[0]} to {NOISE_REACH[1]}, where the paper has 1/2.",
                 power,
                 NOISE_REACH,
             ),
-            Check(
+            Criterion(
                 f"Sampled v, beta = {betas[1]:g}: the mean error of q h along the truncation "
                 f"error, as a multiple of it: within {BIAS_REACH[0]} to {BIAS_REACH[1]}, so "
                 f"truncation is nearly all of the bias.",
@@ -124,7 +124,7 @@ class TruncatedSeries(Claim):
             float(b): mean_interval(column) for b, column in zip(betas, noise.T, strict=True)
         }
         return Finding(
-            checks,
+            criteria,
             " ".join(words),
             [
                 convergence(

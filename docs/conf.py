@@ -36,6 +36,7 @@ autodoc_typehints_format = "short"
 napoleon_use_ivar = True
 python_maximum_signature_line_length = 80
 python_use_unqualified_type_names = True
+toc_object_entries_show_parents = "hide"
 
 html_theme = "furo"
 html_title = "hobnob"

@@ -13,6 +13,7 @@ Link = Callable[[str], str | None]
 
 SECTION = re.compile(r"(Args|Attributes|Examples?|Raises|Returns|Yields|References?|Notes?):$")
 ALIGNED = re.compile(r"(\w+(?:, \w+)*) {2,}(\S.*)$")
+CODE = re.compile(r"(@\w|class \w+\(|def \w+\(|with .*:$|for .*:$)")
 EMPHASIS = re.compile(r"(?<![\w*\\])\*(\w(?:[^*]*\w)?)\*(?![\w*])")
 
 
@@ -29,7 +30,7 @@ def to_rst(lines: list[str], link: Link = lambda code: None) -> list[str]:
         elif section:
             lines = _one_name_each(paragraph) if section == "Attributes" else paragraph
             made += [_inline(line, link) for line in lines]
-        elif first.startswith("    "):
+        elif first.startswith("    ") or CODE.match(first):
             made += ["::", "", *(f"    {line}" for line in paragraph)]
         elif len(paragraph) > 1 and all(ALIGNED.match(line) for line in paragraph):
             for line in paragraph:

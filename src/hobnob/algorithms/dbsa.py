@@ -80,13 +80,13 @@ class DBSA(Algorithm):
             (eta,) = agent.rates(self.eta, at=i)
             return agent.mix(y) - eta * agent.inner_gradient(x, y, agent.draw_inner("inner"))
 
-        y = agent.repeat(_rising, descend, y)  # (1)
+        y = agent.repeat(_inner_steps, descend, y)  # (1)
         grad_x_f, grad_y_f = agent.outer_gradients(x, y, agent.draw_outer("zeta"))
         z = whole_series(agent, x, y, grad_y_f, self.terms, self.smoothness)  # (3)
         local = grad_x_f - agent.cross_product(x, y, agent.draw_inner("xi"), z)
         return State(agent.project(agent.mix(x) - alpha * local), y)  # (2)
 
 
-def _rising(step: Any) -> Any:
+def _inner_steps(step: Any) -> Any:
     """t inner steps in iteration t = step + 1."""
     return step + 1

@@ -74,13 +74,13 @@ class DSGD(Algorithm):
             (eta,) = agent.rates(self.eta, at=i)
             return (1 - eta) * agent.mix(y) + eta * value
 
-        y = agent.repeat(_rising, average, agent.zeros(agent.dim_y))  # (1)
+        y = agent.repeat(_inner_steps, average, agent.zeros(agent.dim_y))  # (1)
         grad_x_f, grad_y_f = agent.outer_gradients(x, y, agent.draw_outer("zeta"))
         _, transposed = agent.mapping(x, agent.draw_inner("xi"))
         x = agent.project(agent.mix(x) - alpha * (grad_x_f + transposed(grad_y_f)))  # (2)
         return State(x, y)
 
 
-def _rising(step: Any) -> Any:
+def _inner_steps(step: Any) -> Any:
     """t inner steps in iteration t = step + 1."""
     return step + 1

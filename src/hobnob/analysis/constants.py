@@ -43,7 +43,7 @@ class Constants(NamedTuple):
     largest: float  # curvature of g in y, in the most curved batch of any agent
     smallest: float  # curvature of the mean of g in y
     outer_largest: float  # curvature of F, by its absolute value
-    outer_smallest: float  # curvature of F; negative where F is not convex
+    outer_smallest: float  # curvature of F; negative if F is not convex
     lag: float  # see the module's docstring
     gradient: float  # |grad F|
     noise: float  # variance of one step's estimate of grad F, in units of |grad F|^2

@@ -261,7 +261,7 @@ class Agent:
         self._site, self._slots = counted._site, counted._slots
         return end
 
-    # --- what it says --------------------------------------------------------------------------
+    # --- what it sends -------------------------------------------------------------------------
 
     def mix(self, tree: Tree, level: str | None = None) -> Tree:
         """sum_j w_kj tree_j over the neighbours and the agent itself.

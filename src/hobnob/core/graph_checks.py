@@ -76,7 +76,7 @@ def _check_entries(w: CSR, tolerance: float, noise: float) -> None:
     if gap.nnz and gap.data.max() > tolerance:
         worst = gap.data.argmax()
         i, j = sorted((int(gap.row[worst]), int(gap.col[worst])))
-        a, b = _told_apart(float(w[i, j]), float(w[j, i]))
+        a, b = _distinct(float(w[i, j]), float(w[j, i]))
         raise NetworkError(
             f"W is not symmetric: w[{i}, {j}] = {a} but w[{j}, {i}] = {b}. The mean would drift "
             f"and no guarantee applies. Use (W + W.T) / 2 if its rows sum to 1, or {_COMPUTED}."
@@ -92,7 +92,7 @@ def _check_entries(w: CSR, tolerance: float, noise: float) -> None:
     worst = int(abs(sums - 1).argmax())
     if abs(sums[worst] - 1) > tolerance:
         raise NetworkError(
-            f"W is not doubly stochastic: row {worst} sums to {_told_apart(sums[worst], 1)[0]}. "
+            f"W is not doubly stochastic: row {worst} sums to {_distinct(sums[worst], 1)[0]}. "
             f'The mean would drift and no guarantee applies.\nUse weights="metropolis", or '
             f"{_COMPUTED}."
         )
@@ -160,7 +160,7 @@ def _listed(words: Iterable[str]) -> str:
     return f"{', '.join(most)} and {final}" if most else final
 
 
-def _told_apart(a: float, b: float) -> tuple[str, str]:
+def _distinct(a: float, b: float) -> tuple[str, str]:
     """Both numbers, with just enough digits to show that they differ."""
     pairs = [(f"{a:.{digits}g}", f"{b:.{digits}g}") for digits in (4, 10, 17)]
     return next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1])

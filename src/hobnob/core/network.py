@@ -52,9 +52,9 @@ class Network:
     name, weights   for reports
 
     Args:
-        graph_or_matrix: an undirected networkx graph, without regard to self-loops and edge
-            attributes: nodes named 0 to K - 1 are agents of that number, other nodes are numbered
-            in their order. Or W (NumPy, JAX, lists, scipy.sparse): symmetric, nonnegative, doubly
+        graph_or_matrix: an undirected networkx graph, whose self-loops and edge attributes are
+            ignored. Nodes 0 to K - 1 are the agents of that number; other nodes are numbered in
+            their order. Or W (NumPy, JAX, lists, scipy.sparse): symmetric, nonnegative, doubly
             stochastic. Or a `Network`, which is copied.
         weights: the rule; used for graphs only.
 
@@ -209,7 +209,7 @@ class Network:
 
 
 def _in_order(graph: nx.Graph[Any]) -> list[Any]:
-    """Nodes as agents: by number where they are 0 .. K - 1, else in the order they were added.
+    """Nodes as agents: by number if they are 0 .. K - 1, else in the order they were added.
 
     nx.Graph([(0, 2), (1, 2)]) lists its nodes as 0, 2, 1, which nobody means.
     """

@@ -108,7 +108,7 @@ class Problem:
     def hosting(self, agents: Sequence[int]) -> Problem:
         """The same problem with only these agents' data, read now if it has not been."""
         other = copy(self)
-        for name in ("fingerprint", "_whole"):
+        for name in ("fingerprint", "_all_read"):
             other.__dict__.pop(name, None)
         for name in ("outer_data", "inner_data"):
             hosted = getattr(self, name).hosted(agents)
@@ -119,10 +119,10 @@ class Problem:
 
     def loaded(self) -> Problem:
         """The same problem with the data of all agents in this process."""
-        return self._whole if self.unread else self
+        return self._all_read if self.unread else self
 
     @cached_property
-    def _whole(self) -> Problem:
+    def _all_read(self) -> Problem:
         return self.hosting(range(self.size))
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class HobnobError(ValueError):
-    """The input, or a request to a run, cannot work."""
+    """The base of all errors: something in the input or the options cannot work."""
 
 
 class NetworkError(HobnobError):

@@ -38,7 +38,7 @@ class VectorLayout:
 
     def unravel(self, flat: Any, xp: Any = jnp) -> Any:
         lead = np.shape(flat)[:-1]
-        # The derivative of one split is one concatenation; that of a slice is a full vector each.
+        # One split has one concatenation as its derivative; each slice would have a full vector.
         ends = list(accumulate(prod(shape) for shape in self.shapes))
         parts = xp.split(flat, ends[:-1], axis=-1) if ends[1:] else [flat] * len(ends)
         leaves = [

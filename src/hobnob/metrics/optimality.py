@@ -20,7 +20,7 @@ def objective(view: View) -> jax.Array:
 
 @metric(when=affordable)
 def gradient_norm(view: View) -> jax.Array:
-    """|grad F| at the mean x; where x is bounded, the length of a unit projected gradient step."""
+    """|grad F| at the mean x; if x is bounded, the length of a unit projected gradient step."""
     if view.problem.x_bounds is None:
         return jnp.linalg.norm(view.exact.gradient)
     x = view.flat_x

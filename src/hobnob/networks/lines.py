@@ -9,7 +9,7 @@ from hobnob.networks._size import whole
 
 
 def ring(size: int, weights: str = "metropolis") -> Network:
-    """A circle. 1 - rho falls like 8 pi^2 / (3 K^2): 0.29, 0.76, 0.94 for 5, 10, 20 agents.
+    """A circle. 1 - rho falls like 8 pi^2 / (3 K^2); rho = 0.29, 0.76, 0.94 for K = 5, 10, 20.
 
     With three agents or more, every weight is the paper's 1/3. Two agents have one link, not two,
     so their weights are 1/2 and they agree after one round.

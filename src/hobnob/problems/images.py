@@ -39,6 +39,7 @@ def load(data: str | Path | None = None, seed: int = 0) -> Images:
             8 x 8, which scikit-learn ships), or a folder with the four idx files of MNIST or
             Fashion-MNIST, with or without .gz. None is Fashion-MNIST if it is installed, and
             digits otherwise; `title` says which.
+        seed: of the shuffle.
     """
     if data is None:
         data = "fashion-mnist" if FASHION_MNIST.exists() else "digits"

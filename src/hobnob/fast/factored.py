@@ -29,6 +29,7 @@ _LINEAR = {
     "transpose",
     "slice",
     "split",
+    "unstack",
     "reduce_sum",
     "div",
     "copy",

@@ -1,19 +1,25 @@
 """Which page of the reference has which public name, and what it says there.
 
 A page says where its names go with `<!-- names -->`, and the index with `<!-- all names -->`. All
-names come from `hobnob.__all__`: a new one finds its page by the folder that it lives in.
+names come from `hobnob.__all__`: a new one finds its page by the folder that it lives in. The
+commands come from the command line's own help.
 """
 
 from __future__ import annotations
 
 import inspect
+import io
+import os
 import re
+from contextlib import redirect_stdout, suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import hobnob as hb
+from hobnob.cli.main import main
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 
@@ -97,6 +103,8 @@ def linked(code: str) -> str | None:
 def expand(page: str, text: str) -> str:
     if page == "index":
         return text.replace("<!-- all names -->", _index())
+    if page == "command-line":
+        return text.replace("<!-- commands -->", _commands())
     made = _algorithms() if page == "algorithms" else "\n".join(map(_section, on_page(page)))
     return text.replace("<!-- names -->", made)
 
@@ -112,6 +120,25 @@ def _index() -> str:
         )
         rows.append(f"| [{title[1]}]({page}.md) | {links} |")
     return "\n".join(["| page | names |", "|---|---|", *rows])
+
+
+def _commands() -> str:
+    overview = _help("--help")
+    commands = re.findall(r"^    (\w+)(?:  |$)", overview, re.MULTILINE)
+    parts = [f"## hobnob {command}\n\n{_console(_help(command, '--help'))}" for command in commands]
+    return "\n".join([_console(overview), *parts])
+
+
+def _help(*arguments: str) -> str:
+    out = io.StringIO()
+    same_everywhere = patch.dict(os.environ, COLUMNS="80")
+    with same_everywhere, redirect_stdout(out), suppress(SystemExit):
+        main(arguments)
+    return out.getvalue()
+
+
+def _console(text: str) -> str:
+    return f"```console\n{text.rstrip()}\n```\n"
 
 
 def _algorithms() -> str:

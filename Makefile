@@ -41,7 +41,7 @@ check-newest: $(NEWEST_READY)
 	$(NEWEST)/bin/$(PYTEST) $(FAST)
 
 docs: $(READY)
-	$(BIN)/python -m sphinx -W --keep-going -q docs build/docs
+	$(BIN)/python -m sphinx -W --keep-going -q -E docs build/docs
 	@echo "Open build/docs/index.html"
 
 bench: $(READY)

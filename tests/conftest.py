@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,13 @@ _CACHE = Path(__file__).parents[1] / ".pytest_cache" / "jax"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
-# Machine code as LLVM first writes it: a third less time in all. XLA's own passes, which decide
-# what is computed and in which order, are the same. The older way to write it, which runs have
-# anyway, for all else as well: another fifth.
-os.environ.setdefault(
-    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-)
+# Without LLVM's optimisation tests take a third less time. XLA's own passes, which decide what is
+# computed and in which order, stay the same. The older emitters save another fifth; newer releases
+# no longer have them, and a flag that XLA does not know ends the process.
+_FLAGS = ["--xla_backend_optimization_level=0"]
+if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 12):
+    _FLAGS.append("--xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault("XLA_FLAGS", " ".join(_FLAGS))
 
 # JAX writes an entry of that cache in place: whoever reads it meanwhile is warned, and compiles.
 _HALF_WRITTEN = "ignore:Error reading persistent compilation cache entry:UserWarning"
@@ -27,5 +29,10 @@ os.environ["PYTHONWARNINGS"] = ",".join(
 )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    # Tests that share compiled programs name a group, and a group goes to one worker.
+    if getattr(config.option, "dist", "no") == "load":
+        config.option.dist = "loadgroup"
     config.addinivalue_line("filterwarnings", _HALF_WRITTEN)
+    config.addinivalue_line("markers", "xdist_group(name): tests that one worker should run")

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hobnob import algorithms, metrics, networks, problems
+    from hobnob import algorithms, metrics, networks, problems, testing
     from hobnob.algorithms.alset import ALSET
     from hobnob.algorithms.amigo import AmIGO
     from hobnob.algorithms.bsa import BSA
@@ -75,6 +75,7 @@ _MODULES = {
     "networks": "networks",
     "problems": "problems",
     "schedules": "core.schedules",
+    "testing": "testing",
 }
 _HOMES = {
     "algorithms.alset": ("ALSET",),
@@ -201,6 +202,7 @@ __all__ = [
     "schedules",
     "solve",
     "star",
+    "testing",
     "torus",
 ]
 

@@ -1,8 +1,7 @@
 """What a plain NumPy transcription of an algorithm needs: data, derivatives, samples, W.
 
-The problem is a ridge-regularised logistic regression with one weight exp(x_i) per feature, whose
-derivatives are written out by hand. Samples are the library's own draws, so that a transcription
-and the library see the same records.
+The problems are those of `hobnob.testing.worlds`, with derivatives written out by hand. Samples are
+the library's own draws, so that a transcription and the library see the same records.
 """
 
 from __future__ import annotations
@@ -18,58 +17,10 @@ import numpy as np
 import hobnob as hb
 from hobnob.core.data import Place
 from hobnob.ground import keys
+from hobnob.testing import worlds
+from hobnob.testing.worlds import SEED
 
-DIM = 4
-SEED = 7
-
-
-def logistic_problem(lengths: list[int], batch_size: int | None = 2) -> hb.Problem:
-    """Ragged shards of a random classification problem."""
-    rng = np.random.default_rng(3)
-    truth = rng.normal(size=DIM)
-
-    def shard(n: int) -> dict[str, np.ndarray]:
-        a = rng.normal(size=(n, DIM)) + rng.normal(size=DIM) / 2
-        return {"a": a, "t": np.where(a @ truth + rng.normal(size=n) > 0, 1.0, -1.0)}
-
-    def outer(x: Any, y: Any, batch: Any) -> Any:
-        return jnp.mean(jax.nn.softplus(-batch["t"] * (batch["a"] @ y))) + 0.05 * jnp.sum(x**2)
-
-    def inner(x: Any, y: Any, batch: Any) -> Any:
-        fit = jnp.mean(jax.nn.softplus(-batch["t"] * (batch["a"] @ y)))
-        return fit + jnp.sum(jnp.exp(x) * y**2) / 2
-
-    return hb.Problem(
-        outer,
-        inner,
-        np.full(DIM, -0.5),
-        np.full(DIM, 0.1),
-        [shard(n) for n in lengths],
-        [shard(n + 3) for n in lengths],
-        batch_size,
-    )
-
-
-def compositional_problem(lengths: list[int], batch_size: int | None = 2) -> hb.Compositional:
-    """f(h(x)) with h(x; A, b) = tanh(A x) + b and f(y; c) = |y - c|^2 / 2, and a regulariser."""
-    rng = np.random.default_rng(5)
-    A = rng.normal(size=(DIM + 1, DIM))
-
-    def mapping_shard(n: int) -> dict[str, np.ndarray]:
-        return {"A": A + rng.normal(size=(n, DIM + 1, DIM)) / 3, "b": rng.normal(size=(n, DIM + 1))}
-
-    def outer_shard(n: int) -> np.ndarray:
-        return 1 + rng.normal(size=(n, DIM + 1))
-
-    return hb.Compositional(
-        lambda x, batch: jnp.mean(jnp.tanh(batch["A"] @ x) + batch["b"], axis=0),
-        lambda y, batch: jnp.mean(jnp.sum((y - batch) ** 2, axis=1)) / 2,
-        np.full(DIM, 0.2),
-        [mapping_shard(n + 3) for n in lengths],
-        [outer_shard(n) for n in lengths],
-        batch_size,
-        regulariser=lambda x: 0.05 * jnp.sum(x**2),
-    )
+logistic_problem, compositional_problem = worlds.logistic, worlds.compositional
 
 
 class World:

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hobnob.core.shards import checked_batch_size, checked_shards
-from hobnob.ground.barrier import apart
+from hobnob.ground.barrier import materialised
 from hobnob.ground.errors import ProblemError
 from hobnob.ground.threefry import integers, split
 
@@ -122,7 +122,7 @@ class Records:
         # Always int32, so that both precisions draw the same rows.
         rows = place.start + integers(key, (*lead, self.batch_size), place.length)
         # Otherwise XLA recomputes the rows for every gathered element.
-        return apart(rows)
+        return materialised(rows)
 
     @property
     def records(self) -> int:

@@ -8,7 +8,7 @@ from jax.custom_batching import custom_vmap
 
 
 @custom_vmap
-def apart(array: jax.Array) -> jax.Array:
+def materialised(array: jax.Array) -> jax.Array:
     """The same array, computed before anything that reads it. It cannot be differentiated.
 
     Otherwise XLA fuses the computation into every reader and repeats it for each element read. It
@@ -20,6 +20,8 @@ def apart(array: jax.Array) -> jax.Array:
     return jax.lax.cond(taken, lambda: array, lambda: jnp.zeros_like(array))
 
 
-@apart.def_vmap
-def _apart_batched(size: int, batched: list[bool], array: jax.Array) -> tuple[jax.Array, bool]:
-    return apart(array), batched[0]
+@materialised.def_vmap
+def _materialised_batched(
+    size: int, batched: list[bool], array: jax.Array
+) -> tuple[jax.Array, bool]:
+    return materialised(array), batched[0]

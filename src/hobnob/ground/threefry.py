@@ -19,7 +19,7 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from hobnob.ground.barrier import apart
+from hobnob.ground.barrier import materialised
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
@@ -51,13 +51,15 @@ def uniform(key: jax.Array, shape: Sequence[int], dtype: Any, least: float = 0.0
     digits = lax.bitcast_convert_type(bits >> (kind.bits - kind.nmant) | one, dtype) - 1
     start = np.asarray(least, dtype)
     numbers = jnp.maximum(start, digits * (1 - start) + start)
-    return apart(numbers.reshape(tuple(shape)))
+    return materialised(numbers.reshape(tuple(shape)))
 
 
 def normal(key: jax.Array, shape: Sequence[int], dtype: Any) -> jax.Array:
     """`jax.random.normal`."""
     least = float(np.nextafter(np.array(-1, dtype), np.array(0, dtype)))
-    return apart(lax.erf_inv(uniform(key, shape, dtype, least)) * np.array(np.sqrt(2), dtype))
+    return materialised(
+        lax.erf_inv(uniform(key, shape, dtype, least)) * np.array(np.sqrt(2), dtype)
+    )
 
 
 def integers(key: jax.Array, shape: Sequence[int], bound: ArrayLike) -> jax.Array:

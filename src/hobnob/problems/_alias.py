@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hobnob.ground.barrier import apart
+from hobnob.ground.barrier import materialised
 
 
 class Boxes:
@@ -32,7 +32,7 @@ class Boxes:
         box = jnp.minimum(scaled.astype(jnp.int32), last)  # a product may round up to the size
         at = np.arange(self._rows, dtype=np.int32) * self._size + box
         own = scaled - box < jnp.asarray(self.share)[at].astype(uniform.dtype)
-        return apart(jnp.where(own, box, jnp.asarray(self.other)[at]))
+        return materialised(jnp.where(own, box, jnp.asarray(self.other)[at]))
 
 
 def _filled(row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from hobnob.core.setup import Tree
-from hobnob.ground.barrier import apart
+from hobnob.ground.barrier import materialised
 
 _SHARED = 2**20  # bytes of an array: from here on several cores share the search for NaN
 _LARGE_STATE = 2**21  # bytes: from here on a copy costs more than a longer compilation
@@ -82,4 +82,4 @@ def _is_finite(leaf: jax.Array) -> jax.Array:
     if leaf.size * leaf.dtype.itemsize < _SHARED:
         return zeros.sum() == 0
     # Cores share several sums but not one: keep XLA from making one of them.
-    return (apart(zeros.sum(axis=-1)) == 0).all()
+    return (materialised(zeros.sum(axis=-1)) == 0).all()

@@ -58,7 +58,7 @@ def test_nothing_sticks_out_sideways(page: Path, width: int):
 VISIBLE = "[...page.querySelectorAll('figure')].map(f => f.offsetHeight > 0 ? 1 : 0).join('')"
 
 
-def test_tabs_show_one_picture_of_a_choice(page: Path):
+def test_tabs_show_one_picture_at_a_time(page: Path):
     assert browser.evaluate(page, 1200, VISIBLE) == "101111"
     click = "page.querySelectorAll('label')[1].click()"
     assert browser.evaluate(page, 1200, f"{click}, {VISIBLE}") == "011111"

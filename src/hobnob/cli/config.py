@@ -59,7 +59,7 @@ Settings = dict[str, Any]
 
 
 class Job(NamedTuple):
-    """All that a configuration describes."""
+    """What a configuration describes."""
 
     problem: Problem
     network: Network
@@ -68,7 +68,7 @@ class Job(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """Where an algorithm acts: the problem, the network and what fails of it."""
+    """The problem, the network and the failures of its links."""
 
     problem: Problem
     network: Network
@@ -88,7 +88,7 @@ def read(path: Path, changes: Sequence[str] = ()) -> Settings:
     _check_keys(settings, path)
     data = settings["problem"].get("data")
     if isinstance(data, str) and (path.parent / data).is_file():
-        # The run may be resumed from another folder.
+        # The run may be resumed from another working directory.
         settings["problem"]["data"] = str((path.parent / data).resolve())
     return settings
 
@@ -111,9 +111,9 @@ def scene(settings: Settings) -> Scene:
 
 
 def given_algorithm(settings: Settings) -> dict[str, Any]:
-    """The one that a file describes with settings of its own, by a name; else none.
+    """name -> the algorithm that a file describes, if it has settings; otherwise empty.
 
-    Where some that it needs are missing, a function of a `Scale` that has them suggested.
+    If required settings are missing, the value is a function of a `Scale` that suggests them.
     """
     table = settings.get("algorithm", {})
     own = {key: _schedule(key, value) for key, value in table.items() if key != "name"}
@@ -244,7 +244,7 @@ def _call_with(where: str, made: Callable[..., Any], table: Settings, leave_out:
 
 
 def _check_options(where: str, made: Callable[..., Any], options: Settings) -> Mapping[str, Any]:
-    """The parameters that there are, where all options are among them."""
+    """The parameters of `made`. Raise if an option is not one of them."""
     parameters = inspect.signature(made).parameters
     for key in options:
         if key not in parameters:

@@ -1,8 +1,7 @@
-"""Starting a run on several ranks: `hobnob run CONFIG.toml --ranks 4` without typing mpirun.
+"""Run on several MPI ranks: `hobnob run CONFIG.toml --ranks 4` starts mpirun itself.
 
-The command that was typed starts mpirun, which starts this module once a rank. Ranks that end in an
-orderly way exit with 0, whatever came out, and rank 0 leaves the exit code in a file: a launcher
-takes any other code for a crash.
+mpirun starts this module once for each rank. It takes any exit code but 0 for a crash, so ranks
+that end normally exit with 0 and rank 0 writes the command's exit code to a file.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ DONE, NOT_CONVERGED, BAD_INPUT, LOST, INTERRUPTED = 0, 1, 2, 3, 130
 def run_on_ranks(
     ranks: int, folder: Path, command: str, *, resume: Resume, progress: bool | None
 ) -> int:
-    """Run what the folder's configuration says on so many ranks; the exit code."""
+    """Run the folder's configuration on this many ranks and return the exit code."""
     if ranks < 1:
         raise ConfigError(f"--ranks {ranks}: there must be at least one.")
     from hobnob.ground.terminal import is_watched
@@ -40,14 +39,14 @@ def run_on_ranks(
         what = {"folder": str(folder), "command": command, "resume": resume, "progress": watched}
         job = json.dumps({**what, "outcome": str(outcome)})
         ranks_command = [sys.executable, "-m", "hobnob.cli.launch", job]
-        code = _waited_for([*_mpirun(ranks), *ranks_command], _environment(watched))
+        code = _wait_for([*_mpirun(ranks), *ranks_command], _environment(watched))
         if code == 0 and outcome.exists():
             return int(outcome.read_text())
     return LOST
 
 
 def exit_code(result: Result) -> int:
-    """What a command says of the run that it made."""
+    """The exit code of a command that ran this."""
     if result.status == "interrupted":
         return INTERRUPTED
     return DONE if result.success else NOT_CONVERGED
@@ -62,25 +61,25 @@ def _mpirun(ranks: int) -> list[str]:
             "pip install 'hobnob[mpi]' brings one."
         )
     version = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=60)
-    # More ranks than cores are fine; others call it differently, or need not be told.
+    # Allow more ranks than cores. Other MPIs have no such flag, or do not need it.
     more = ["--oversubscribe"] if "Open MPI" in version.stdout else []
     return [found, "-n", str(ranks), *more]
 
 
 def _environment(watched: bool) -> dict[str, str]:
-    # A rank that waits lets others have the core, which costs nothing where nobody wants it.
+    # A waiting rank yields its core to others.
     environment = {"OMPI_MCA_mpi_yield_when_idle": "1", **os.environ}
-    # In a container one is root, which Open MPI must be told twice.
+    # In containers we often run as root, which Open MPI refuses without both of these.
     environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     if watched:
-        # What a rank prints goes through mpirun: the terminal is behind it.
+        # Output goes through mpirun, so ranks cannot see the terminal.
         width = str(shutil.get_terminal_size().columns)
         environment |= {"TTY_COMPATIBLE": "1", "TTY_INTERACTIVE": "1", "COLUMNS": width}
     return environment
 
 
-def _waited_for(command: list[str], environment: dict[str, str]) -> int:
-    """Ctrl-C asks the ranks to stop after the current steps; a second one ends them at once."""
+def _wait_for(command: list[str], environment: dict[str, str]) -> int:
+    """Wait for mpirun. Ctrl-C stops the ranks after the current steps; a second one, at once."""
     process = subprocess.Popen(command, env=environment, start_new_session=True)
     asked = 0
 
@@ -99,7 +98,7 @@ def _waited_for(command: list[str], environment: dict[str, str]) -> int:
 
 
 def main(job: str) -> None:
-    """One rank of a run."""
+    """The main function of one rank."""
     from hobnob.cli import run_folder
     from hobnob.runtimes.mpi import Mpi
 

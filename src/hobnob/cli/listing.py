@@ -1,4 +1,4 @@
-"""What there is to choose from, found by the registries."""
+"""`hobnob list`: all registered algorithms, problems, networks and metrics."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def print_all() -> None:
 
 
 def _first_sentence(value: object) -> str:
-    """Of a file for an algorithm, whose class tells the recursion; of the function otherwise."""
+    """From the module's docstring for an algorithm, from the function's own otherwise."""
     text = inspect.getmodule(value).__doc__ if is_dataclass(value) else inspect.getdoc(value)
     paragraph = (text or "").strip().split("\n\n")[0]
     return " ".join(paragraph.split()).rstrip(".").split(". ")[0]

@@ -209,7 +209,7 @@ def _compare(options: argparse.Namespace) -> int:
     folder = options.out or Path("runs") / study_folder.slug(
         f"compare {options.config.stem}{flags}"
     )
-    found = comparing.hold(
+    found = comparing.run_comparison(
         partial(config.scene, settings),
         options.algorithms,
         asked,

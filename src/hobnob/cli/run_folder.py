@@ -1,7 +1,7 @@
-"""A run's folder: what was asked for, what came out, and how to go on.
+"""A run's folder: its configuration, its checkpoint and its results.
 
-config.toml, versions.json and command.txt are there from the start, the checkpoint while it runs;
-history.csv, final.npz, result.json and report.html when it ends or is stopped.
+config.toml, versions.json and command.txt are written at the start and the checkpoint during the
+run. history.csv, final.npz, result.json and report.html are written when it ends or is stopped.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def execute(
     progress: bool | None = None,
     runtime: Runtime | None = None,
 ) -> Result:
-    """Run, or go on with, what the folder's configuration says, and write what came out.
+    """Run or resume the folder's configuration and write the results.
 
-    Of several processes the one that leads writes.
+    With several processes, the leader writes.
     """
     from hobnob.cli import config
     from hobnob.run.solve import solve
@@ -151,7 +151,7 @@ def _write_result(folder: Path, job: Job, result: Result) -> None:
 
 
 def _write_history(folder: Path, history: dict[str, Any], seeds: Any) -> None:
-    """One row a recorded step, in the exact decimal form of every number."""
+    """Write one row for each recorded step, with exact decimals of every number."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     several = history["step"].ndim == 2

@@ -1,4 +1,4 @@
-"""Pictures and pages. Plain arrays, graphs and dicts go in, so no run is needed to draw."""
+"""Pictures and pages, drawn from plain arrays, graphs and dicts. Nothing is computed here."""
 
 from hobnob.report.bars import bytes_by_part, weights_chart
 from hobnob.report.curves import convergence

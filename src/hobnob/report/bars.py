@@ -1,4 +1,4 @@
-"""What was tuned, feature by feature, and what was sent, kind by kind."""
+"""Bar charts: tuned weights by feature, and bytes by part of a message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hobnob.ground.errors import HobnobError
 from hobnob.report import style
 from hobnob.report.picture import Picture, to_csv
 
-MOST_FEATURES = 60  # rows that can still be read; the CSV has all of them
+MOST_FEATURES = 60  # more rows are unreadable; the CSV has all of them
 
 
 def weights_chart(
@@ -24,7 +24,7 @@ def weights_chart(
     name: str = "weights",
     title: str = "The weights, before and after",
 ) -> Picture:
-    """One row a feature, largest weight first: from `before` to `after`, with `best` as a mark."""
+    """One row for each feature, largest weight first: `before`, `after` and a mark at `best`."""
     columns = {"before": np.asarray(before), "after": np.asarray(after)}
     if best is not None:
         columns["best"] = np.asarray(best)
@@ -69,7 +69,7 @@ def weights_chart(
 
 
 def _moved(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """How far each went: in ratio where weights are positive, otherwise in difference."""
+    """How far each weight moved: the ratio if all are positive, otherwise the difference."""
     if (before > 0).all() and (after > 0).all():
         before, after = np.log(before), np.log(after)
     return np.nan_to_num(np.abs(after - before), nan=np.inf)
@@ -78,7 +78,7 @@ def _moved(before: np.ndarray, after: np.ndarray) -> np.ndarray:
 def bytes_by_part(
     parts: Mapping[str, float], *, name: str = "bytes", title: str = "What an agent sent"
 ) -> Picture:
-    """One bar a part of an agent's messages, the largest first."""
+    """One bar for each part of an agent's messages, the largest first."""
     ordered = dict(sorted(parts.items(), key=lambda part: -part[1]))
     total = sum(ordered.values())
     with style.theme():

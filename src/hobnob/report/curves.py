@@ -1,4 +1,4 @@
-"""Convergence: how a measurement fell along steps, samples, bytes or seconds."""
+"""Convergence: a measurement against steps, samples, bytes or seconds."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def convergence(
     log_y: None chooses a logarithmic axis when all values are positive and span 1.5 decades.
     slope: also draw x to this power, just above where the first curve ends.
     reference: (value, label) of a horizontal line.
-    muted: labels of curves that are only there for the others to stand out from.
+    muted: labels of curves that are drawn in grey behind the others.
     """
     if not curves:
         raise HobnobError(f"There is no curve to draw for {metric}: give at least one.")
@@ -114,15 +114,18 @@ class _Spread(NamedTuple):
 
 
 def _spread(y: Array, middle: Literal["median", "mean"]) -> _Spread:
-    """Over the seeds. One that diverged counts as infinitely large: leaving it out would flatter
-    the others. Few seeds give their smallest and largest."""
+    """The middle and the band over seeds.
+
+    A seed that diverged counts as infinite: leaving it out would make the others look better. With
+    few seeds the band goes from the smallest to the largest.
+    """
     y = np.where(np.isfinite(y), y, np.inf)
     low, high = np.quantile(y, BAND, axis=0, method="nearest")
     return _Spread(getattr(np, middle)(y, axis=0), low, high, len(y))
 
 
 def _shown(values: Array, log: bool) -> Array:
-    """What can be drawn; the rest is NaN, which leaves a gap."""
+    """The values that can be drawn. Others are NaN, which leaves a gap."""
     return np.where(np.isfinite(values) & ((values > 0) | (not log)), values, np.nan)
 
 
@@ -131,11 +134,11 @@ def _draw(
 ) -> None:
     middle, low, high, seeds = y
     x, middle, high = _shown(x, log_x), _shown(middle, log_y), _shown(high, log_y)
-    # One point alone would be an invisible line.
+    # A line through a single point is invisible.
     marker = "o" if np.isfinite(x + middle).sum() == 1 else ""
     ax.plot(x, middle, line, color=colour, marker=marker, label=style.shorten(label, 40))
     if seeds > 1 and np.isfinite(high).any():
-        # A band that reaches down to zero goes on to the edge of what is shown.
+        # On a log axis, a band that reaches zero is drawn down to the lowest value shown.
         floor = np.nanmin(np.concatenate([_shown(low, log_y), high]))
         low = np.where(np.isfinite(low), np.maximum(low, floor), np.nan)
         ax.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)

@@ -1,4 +1,4 @@
-"""What each of several needed, cost by cost: a row for each, a panel for each cost."""
+"""Dot charts: one row for each method, one panel for each cost."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def dots(
 ) -> Picture:
     """panel -> row -> (value, low, high), all on logarithmic axes.
 
-    The lowest of a panel stands out. A value that is not finite is an open mark at the right edge.
-    units: of the panels' values, such as "B"; "" where not given.
+    The lowest value of a panel is highlighted. An infinite one is an open mark at the right edge.
+    units: panel -> unit of its values, such as "B".
     """
     rows = list(dict.fromkeys(row for points in panels.values() for row in points))
     if not rows:
@@ -52,7 +52,7 @@ def _draw(ax: Axes, points: list[Measured], unit: str) -> None:
     drawn = np.isfinite(value) & (value > 0)
     row = np.arange(len(points))
     if drawn.any():
-        middle = np.where(drawn, value, 0.0)  # infinity less infinity is nothing
+        middle = np.where(drawn, value, 0.0)  # avoids inf - inf
         reach = np.nan_to_num([middle - low, high - middle], nan=0.0, posinf=0.0)
         best = row == np.argmin(np.where(drawn, value, np.inf))
         for chosen, colour in ((drawn & ~best, style.SERIES[0]), (best, style.SERIES[1])):
@@ -67,7 +67,7 @@ def _draw(ax: Axes, points: list[Measured], unit: str) -> None:
             )
         ax.set_xscale("log")
         low_end, high_end = ax.get_xlim()
-        while high_end / low_end < 30:  # so that two round numbers are on every axis
+        while high_end / low_end < 30:  # so that every axis shows two round numbers
             low_end, high_end = low_end / 1.5, high_end * 1.5
         ax.set_xlim(low_end, high_end)
         ax.xaxis.set_major_locator(LogLocator(numticks=4))
@@ -86,4 +86,4 @@ def _draw(ax: Axes, points: list[Measured], unit: str) -> None:
         transform=ax.get_yaxis_transform(),
         clip_on=False,
     )
-    marks.set_in_layout(False)  # where there are none, they would count as lying at the origin
+    marks.set_in_layout(False)  # an empty set of marks would count as one at the origin

@@ -1,4 +1,4 @@
-"""Intervals: numbers that were measured several times, each with its reach, along an axis."""
+"""Charts of measured numbers with their confidence intervals along an axis."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def intervals(
 ) -> Picture:
     """`metric` along `axis`: label -> place -> (value, low, high).
 
-    Places that are all numbers lie where they are; others, such as names of networks, side by side.
+    Places that are all numbers lie on a numeric axis; names, such as those of networks, lie side
+    by side.
     slope: also draw x to this power, just above the first value of the first series.
     reference: (value, label) of a horizontal line.
     """
@@ -46,7 +47,7 @@ def intervals(
         ax = drawing.add_subplot()
         looks = zip(cycle(style.SERIES), cycle(MARKERS), strict=False)
         for i, ((label, points), look) in enumerate(zip(series.items(), looks, strict=False)):
-            apart = 0.12 * (i - (len(series) - 1) / 2)  # so that names don't cover each other
+            apart = 0.12 * (i - (len(series) - 1) / 2)  # so that series don't overlap
             x = [float(p) if numbers else places.index(p) + apart for p in points]  # type: ignore[arg-type]
             _draw(ax, label, x, list(points.values()), *look, joined=numbers)
         if reference is not None and np.isfinite(reference[0]) and (reference[0] > 0 or not log_y):

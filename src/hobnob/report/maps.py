@@ -1,4 +1,4 @@
-"""The network: who is far from the mean, and what each link carried."""
+"""Maps of the network: the agents' distances from their mean, and what each link carried."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ THIN, WIDE = 0.5, 4.5  # points, of a link that carried nothing and what the bus
 LABEL = "distance from the mean"
 
 Array = NDArray[np.float64]
-Links = dict[tuple[Any, Any], float]
+Carried = dict[tuple[Any, Any], float]  # link -> bytes
 
 
 def network_map(
@@ -74,31 +74,31 @@ def network_map(
 
 
 def layout(graph: nx.Graph) -> dict[Any, Array]:
-    """Where to put each agent. It depends on nothing but the graph."""
+    """Positions of the agents. They depend on the graph only."""
     nodes, size = list(graph), graph.number_of_nodes()
     if not graph.number_of_edges():
         return {node: place[::-1] for node, place in nx.circular_layout(graph).items()}
     hub = max(nodes, key=lambda node: graph.degree[node])
     if size > 3 and graph.number_of_edges() == size - 1 == graph.degree[hub]:
         places = nx.shell_layout(graph, [[hub], [node for node in nodes if node != hub]])
-    elif nx.is_path(graph, nodes):  # neighbours in order: a ring, a path, complete, exponential
+    elif nx.is_path(graph, nodes):  # neighbours in order: ring, path, complete, exponential
         places = nx.circular_layout(graph)
-    elif size <= 80 and nx.is_connected(graph):  # the better picture, at a cubic price
+    elif size <= 80 and nx.is_connected(graph):  # a better picture, but cubic in time
         places = nx.kamada_kawai_layout(graph)
     else:
         places = nx.spring_layout(graph, seed=0)
-    # Swapped, the first agent of a circle is at the top and the next goes on clockwise.
+    # Swapped, the first agent of a circle is at the top and the others follow clockwise.
     return {node: places[node][::-1] for node in nodes}
 
 
-def _links(graph: nx.Graph, traffic: Mapping[tuple[Any, Any], float]) -> Links:
+def _links(graph: nx.Graph, traffic: Mapping[tuple[Any, Any], float]) -> Carried:
     unknown = [link for link in traffic if not graph.has_edge(*link)]
     if unknown:
         raise HobnobError(
             f"Traffic is given for {len(unknown)} links that the graph lacks, such as "
             f"{unknown[0]}: name agents as the graph does."
         )
-    # A loop would count its own traffic twice, and an agent's words to itself are not traffic.
+    # Self-loops are left out: they carry no traffic and would count twice.
     return {
         (u, v): float(traffic.get((u, v), 0)) + float(traffic.get((v, u), 0))
         for u, v in graph.edges
@@ -107,7 +107,7 @@ def _links(graph: nx.Graph, traffic: Mapping[tuple[Any, Any], float]) -> Links:
 
 
 def _norm(distance: Array) -> Normalize:
-    """From zero to the largest; logarithmic when that would paint nearly all agents alike."""
+    """A linear scale from zero, or a logarithmic one if distances span two decades."""
     shown = distance[np.isfinite(distance)]
     if not shown.size or shown.max() <= 0:
         return Normalize(0, 1)
@@ -117,12 +117,12 @@ def _norm(distance: Array) -> Normalize:
 
 
 def _draw_map(
-    drawing: Figure, graph: nx.Graph, distance: Array, links: Links, to_server: Array | None
+    drawing: Figure, graph: nx.Graph, distance: Array, links: Carried, to_server: Array | None
 ) -> None:
     ax = drawing.add_subplot()
     ax.set_axis_off()
     ax.set_aspect("equal")
-    ax.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15))  # layouts keep within one of the centre
+    ax.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15))  # layouts lie in [-1, 1]
     places, size = layout(graph), graph.number_of_nodes()
 
     edges = [(u, v) for u, v in graph.edges if u != v]
@@ -153,7 +153,7 @@ def _draw_map(
     )
     bar.outline.set_visible(False)
     if bar.solids is not None:
-        bar.solids.set_edgecolor("face")  # or hairlines show between the steps
+        bar.solids.set_edgecolor("face")  # otherwise hairlines show between the colours
     if not isinstance(norm, LogNorm):
         bar.locator = MaxNLocator(5)
     bar.formatter = FuncFormatter(style.tick)
@@ -183,7 +183,7 @@ def _draw_histogram(ax: Axes, distance: Array) -> None:
     ax.set(xlabel=LABEL, ylabel="agents")
 
 
-def _caption(graph: nx.Graph, distance: Array, links: Links, to_server: Array | None) -> str:
+def _caption(graph: nx.Graph, distance: Array, links: Carried, to_server: Array | None) -> str:
     size, count = graph.number_of_nodes(), sum(u != v for u, v in graph.edges)
     between = f"{count:,} links" if count or to_server is None else "a server"
     sentences = [f"{size:,} agents, {between}."]

@@ -1,7 +1,7 @@
-"""A page: one HTML file that says what happened, shows it, and tells how to repeat it.
+"""A page: one HTML file with a verdict, pictures and the command that repeats it.
 
-It fetches nothing and runs nothing: a content security policy in the page itself holds that, so a
-hostile name that slipped through would still be dead text.
+It fetches nothing and runs no scripts. A content security policy in the page enforces that, so even
+a hostile name that was not escaped could do nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 @dataclass(frozen=True)
 class Tabs:
-    """Pictures of which one is shown at a time: `question` such as "Against", label -> picture."""
+    """Pictures of which one is shown at a time. `question` is a label such as "Against"."""
 
     question: str
     pictures: Mapping[str, Picture]
@@ -33,7 +33,7 @@ class Tabs:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, a text (blank lines part its paragraphs), what to look at, and numbers."""
+    """A heading, a text with blank lines between paragraphs, pictures and a table."""
 
     title: str
     text: str = ""
@@ -54,9 +54,9 @@ def write_page(
     command: str,
     tone: Literal["good", "bad", "plain"] = "plain",
 ) -> Path:
-    """Write the page and return its path; what was there before stays whole until it is done.
+    """Write the page and return its path. An existing file is replaced in one step.
 
-    table: rows, column -> value; numbers are set in four digits and to the right.
+    table: rows of column -> value; numbers have four digits and are aligned to the right.
     tone: whether the verdict is good news.
     """
     path = Path(path)
@@ -104,7 +104,7 @@ def write_page(
 def _section(section: Section, numbers: count[int]) -> str:
     paragraphs = [f"<p>{escape(part)}</p>" for part in section.text.split("\n\n") if part.strip()]
     pictures = [
-        _choice(item, numbers) if isinstance(item, Tabs) else _figure(item, next(numbers))
+        _tabs(item, numbers) if isinstance(item, Tabs) else _figure(item, next(numbers))
         for item in section.pictures
     ]
     table = _table(section.table, section.title)
@@ -112,28 +112,30 @@ def _section(section: Section, numbers: count[int]) -> str:
     return "<section>\n" + "\n".join(parts) + "\n</section>"
 
 
-def _choice(choice: Tabs, numbers: count[int]) -> str:
-    """Radio buttons, each followed by its label and its figure: that order is all the CSS needs
-    to show the chosen one, so tabs work without a script and with the arrow keys."""
+def _tabs(tabs: Tabs, numbers: count[int]) -> str:
+    """Radio buttons, each followed by its label and its figure.
+
+    CSS shows the figure after the checked button, so tabs need no script and obey the arrow keys.
+    """
     parts = []
     group = ""
-    for label, picture in choice.pictures.items():
+    for label, picture in tabs.pictures.items():
         number = next(numbers)
-        group = group or f"choice-{number}"
+        group = group or f"tabs-{number}"
         checked = "" if parts else " checked"
         parts.append(
             f'<input type="radio" name="{group}" id="tab-{number}"{checked}>'
             f'<label for="tab-{number}">{escape(label)}</label>\n{_figure(picture, number)}'
         )
     return (
-        f'<fieldset class="choice">\n<legend>{escape(choice.question)}</legend>\n'
+        f'<fieldset class="tabs">\n<legend>{escape(tabs.question)}</legend>\n'
         + "\n".join(parts)
         + "\n</fieldset>"
     )
 
 
 def _figure(picture: Picture, number: int) -> str:
-    # Prefixed by position too: the same picture may be on a page twice.
+    # Ids also get a number: a page may show the same picture twice.
     drawing = style.prefixed(picture.svg, f"p{number}-")
     title = picture.title[:1].upper() + picture.title[1:]
     caption = f" {escape(picture.caption)}" if picture.caption else ""
@@ -179,7 +181,7 @@ def _table(rows: Sequence[Mapping[str, object]], label: str = "Summary") -> str:
 
 
 def _cell(value: object) -> tuple[str, bool]:
-    """A value as text, and whether it reads as a number; `43 MB` does."""
+    """A value as HTML, and whether it is aligned as a number; `43 MB` is."""
     if isinstance(value, Integral) and not isinstance(value, bool):
         text = f"{value:,}".replace("-", "−")
     elif isinstance(value, Real) and not isinstance(value, bool):

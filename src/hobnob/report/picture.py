@@ -1,4 +1,4 @@
-"""Picture: a drawing, what it says, and the numbers behind it."""
+"""Picture: a drawing, its caption and its numbers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from hobnob.report import style
 
 @dataclass(frozen=True)
 class Picture:
-    """One drawing. `svg` is for a page, `csv` has every number drawn, `save` writes files."""
+    """One drawing. `svg` is for a page, `csv` has all its numbers, `save` writes files."""
 
-    name: str  # what its files are called
+    name: str  # of its files, without the ending
     title: str
     caption: str
     csv: str
@@ -32,14 +32,14 @@ class Picture:
 
     @cached_property
     def svg(self) -> str:
-        """The SVG to put inside HTML: it scales, and follows light and dark."""
+        """The SVG for inside a page: it scales and follows light and dark."""
         return style.inline(self.standalone)
 
     def png(self, dpi: int = 200) -> bytes:
         return style.png(self.figure, dpi)
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Write `name`.svg, .png and .csv into a folder, which is made if need be."""
+        """Write `name`.svg, .png and .csv into a folder, which is created if it is missing."""
         folder = Path(folder)
         contents = {
             "svg": self.standalone.encode(),

@@ -1,8 +1,8 @@
-"""How every picture looks, and how a drawing becomes SVG that follows the page.
+"""The look of all pictures, and how a drawing becomes SVG that follows the page.
 
-A theme colour is drawn with its light value, which doubles as a sentinel: `svg` turns each of them
-into `var(--name, value)`. The page defines the variables for light, dark and print; a picture that
-is saved alone, or shown where no page defines them, keeps the light values.
+Theme colours are drawn with their light values, which `inline` turns into `var(--name, value)`. The
+page defines these variables for light, dark and print. A picture that is saved alone keeps the
+light values.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import AutoLocator, EngFormatter, FuncFormatter, LogLocator, NullLocator
 
-WIDTH = 5.2  # inches: small letters are then readable from a phone to a full page
+WIDTH = 5.2  # inches: text is then readable on a phone and on a full page
 FONTS = (
     "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, "
     "'Noto Sans', 'DejaVu Sans', sans-serif"
 )
 
-# name -> (light, dark). No light value may be a colour that anything else is drawn with, so none
-# is pure black or white. The series are those of Okabe and Ito, safe for colour-blind readers,
-# ordered so that neighbours also differ in lightness, and lifted for a dark background.
+# name -> (light, dark). Nothing else may be drawn in a light value, so none is pure black or white.
+# The series are Okabe and Ito's, which colour-blind readers can tell apart, in an order in which
+# neighbours differ in lightness. They are brighter on a dark background.
 COLOURS = {
     "paper": ("#fdfdfc", "#15181c"),
     "ink": ("#1d2228", "#e6e8eb"),
@@ -96,36 +96,36 @@ RC: dict[Any, Any] = {
 
 @contextmanager
 def theme() -> Iterator[None]:
-    """Draw and save inside this; nothing of matplotlib's global state is left changed."""
+    """Draw and save inside it. It restores matplotlib's global state."""
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()  # a user's own matplotlibrc must not leak into a report
         matplotlib.rcParams.update(RC)
-        # Only the PNG lacks a Chinese or an Arabic name; the browser has the fonts for the SVG.
+        # Chinese or Arabic names are missing in the PNG only; browsers have fonts for the SVG.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
         yield
 
 
 def figure(height: float) -> Figure:
-    """An empty figure of the common width; no pyplot, so none is kept alive or shown."""
+    """An empty figure of the common width. Without pyplot, which would keep it alive."""
     return Figure(figsize=(WIDTH, height), layout="constrained")
 
 
 def settle(drawing: Figure) -> None:
-    """Lay out once and for all: a second layout would move things by a hair."""
+    """Fix the layout: computing it again would move things slightly."""
     drawing.draw_without_rendering()
     drawing.set_layout_engine("none")
 
 
 def legend(drawing: Figure, ax: Axes, height: float) -> None:
-    """Above the curves, in as many columns as fit; the figure grows by its rows."""
+    """Put a legend above the curves, in as many columns as fit. The figure grows by its rows."""
     labels = ax.get_legend_handles_labels()[1]
     if len(labels) < 2:
         return
     columns = rows = 0
     for columns in range(min(4, len(labels)), 0, -1):
         rows = -(-len(labels) // columns)
-        # As matplotlib fills them: the first columns are a row longer than the others.
+        # Like matplotlib, fill the first columns with one row more.
         widest = [max(map(len, column)) for column in np.array_split(labels, columns)]
         if sum(widest) + 6 * len(widest) <= 70:  # characters across the figure
             break
@@ -139,7 +139,7 @@ def reference_line(ax: Axes, value: float, label: str) -> None:
 
 
 def slope_line(ax: Axes, x: np.ndarray, y: np.ndarray, label: str, slope: float) -> None:
-    """A dashed line for a power law; it does not widen the axes."""
+    """Draw a dashed line for a power law without changing the axes' limits."""
     view = ax.get_xlim(), ax.get_ylim()
     power = str(Fraction(slope).limit_denominator(12)).replace("-", "−")
     ax.plot(x, y, color=MUTED, linewidth=1.2, linestyle=(0, (5, 3)), label=f"{label} {power}")
@@ -147,16 +147,16 @@ def slope_line(ax: Axes, x: np.ndarray, y: np.ndarray, label: str, slope: float)
 
 
 def shorten(text: object, most: int = 28) -> str:
-    """A name as a label: one line, printable, and no longer than a label may be."""
+    """A name as a label: one line, printable, at most `most` characters."""
     line = "".join(c for c in " ".join(str(text).split()) if c.isprintable())
     if len(line) <= most:
         return line
-    tail = most // 3  # names of a family often differ at the end: "sensor reading 1 of 12"
+    tail = most // 3  # similar names often differ at the end: "sensor reading 1 of 12"
     return line[: most - tail - 1].rstrip() + "…" + line[-tail:].lstrip()
 
 
 def tick(value: float, _: object = None) -> str:
-    """`0.02`, `500`, `10⁻⁶`, `2·10⁵`: short, without the markup of mathematics."""
+    """A number for an axis, without markup: `0.02`, `500`, `10⁻⁶`, `2·10⁵`."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     mantissa, exponent = f"{value:.3e}".split("e")
@@ -173,14 +173,14 @@ def amount(size: float) -> str:
 
 
 def scale(ax: Axes, which: Literal["x", "y"], log: bool, unit: str | None = None) -> None:
-    """Give an axis its scale, and ticks that stay few and readable; `unit` makes k, M, kB, ms."""
+    """Set an axis' scale, with few, readable ticks. With a `unit`, they have prefixes: kB, ms."""
     axis = ax.xaxis if which == "x" else ax.yaxis
     if log:
         (ax.set_xscale if which == "x" else ax.set_yscale)("log", nonpositive="mask")
         low, high = axis.get_view_interval()
         decades = math.log10(high / low)
         axis.set_minor_locator(NullLocator())
-        if decades < 0.7:  # too few round numbers for a logarithmic choice of ticks
+        if decades < 0.7:  # too few powers of ten for logarithmic ticks
             axis.set_major_locator(AutoLocator())
         else:
             subs = (1, 2, 5) if decades < 1.7 else (1, 3) if decades < 3 else (1,)
@@ -196,14 +196,14 @@ def png(drawing: Figure, dpi: int = 200) -> bytes:
 
 
 def standalone(drawing: Figure, title: str) -> str:
-    """An SVG file that carries its colours: for slides, papers and viewers without variables."""
+    """An SVG file with its own colours, for slides, papers and viewers without variables."""
     buffer = io.StringIO()
     with theme():
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         drawing.savefig(buffer, format="svg", metadata=nothing)
     text = buffer.getvalue()
-    text = text[text.index("<svg") :]  # the DOCTYPE names a DTD that nobody should fetch
-    # matplotlib's style element would reach the whole page, and its fonts are not a reader's own.
+    text = text[text.index("<svg") :]  # the DOCTYPE refers to a DTD on the web
+    # matplotlib's style element would apply to the whole page, and its fonts may be missing.
     text = re.sub(r"<defs>\s*<style[^>]*>[^<]*</style>\s*</defs>\s*", "", text, count=1)
     text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
     root = (
@@ -214,7 +214,7 @@ def standalone(drawing: Figure, title: str) -> str:
 
 
 def inline(text: str) -> str:
-    """The same SVG inside a page: as wide as its place, in the page's colours, with its own ids."""
+    """The same SVG for inside a page: full width, the page's colours, unique ids."""
     text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2).replace(
         "<svg", '<svg width="100%"', 1
     )
@@ -230,7 +230,7 @@ def inline(text: str) -> str:
 
 
 def prefixed(text: str, prefix: str) -> str:
-    """Put `prefix` before every id and every reference to one, so that two SVGs cannot clash."""
+    """Put `prefix` before every id and every reference to one, so that SVGs don't clash."""
     return re.sub(r'( id="|url\(#|href="#)(?=[^"]*")', lambda m: m[1] + prefix, text)
 
 

@@ -1,5 +1,5 @@
 """The paper's experiments and claims, and comparisons: `hobnob reproduce` and `hobnob compare`.
 
-A study plans cells, each a measurement of its own; a pool of processes carries them out; the study
-makes a report of what was found.
+A study plans cells, which are independent measurements. A pool of processes runs them, and the
+study turns their results into a report.
 """

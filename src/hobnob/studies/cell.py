@@ -1,4 +1,4 @@
-"""Cell: one measurement of a study, which can be stopped and gone on with."""
+"""Cell: one measurement of a study. It can be interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -12,23 +12,27 @@ import numpy as np
 from hobnob.ground.errors import DivergenceError
 
 if TYPE_CHECKING:
+    from hobnob.core.algorithm import Algorithm
+    from hobnob.core.network import Network
+    from hobnob.core.problem import Problem
     from hobnob.run.result import Result
+    from hobnob.run.run import Run
 
 Found = Mapping[str, Any]  # what a cell measured: name -> array
 
 
 class Stopped(Exception):
-    """The measurement was interrupted. What it had done is kept."""
+    """The measurement was interrupted. Its checkpoint is kept."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """`measure(bench, **options)`, a function at the top of a module, gives name -> array.
+    """`measure(bench, **options)` returns name -> array. It must be importable by a worker.
 
     Args:
-        name: what its file is called, and the key of what it found.
-        work: how long it takes beside others, in any unit.
-        solves: how many runs it makes, where it is known; for the progress bar.
+        name: the name of its file, and its key in the results.
+        work: how long it takes, relative to other cells.
+        solves: how many runs it makes, for the progress bar.
     """
 
     name: str
@@ -39,35 +43,37 @@ class Cell:
 
 
 def stacked(each: Sequence[Found]) -> dict[str, np.ndarray]:
-    """What several simulations found, with a leading axis for them."""
+    """The arrays of several simulations, stacked along a new first axis."""
     return {name: np.stack([found[name] for found in each]) for name in each[0]}
 
 
 class Bench:
-    """What a measurement works with: `hobnob.solve`, every run of it kept in a folder."""
+    """Runs `hobnob.solve` for a measurement, with a checkpoint folder for every run."""
 
     def __init__(
         self,
         folder: Path,
-        tell: Callable[[float], None],
+        on_progress: Callable[[float], None],
         solves: int = 1,
-        stopped: Callable[[], bool] = lambda: False,
+        interrupted: Callable[[], bool] = lambda: False,
     ):
-        self._folder, self._tell, self._solves = folder, tell, solves
-        self._stopped = stopped  # whether Ctrl-C came between two runs
+        self._folder, self._on_progress, self._solves = folder, on_progress, solves
+        self._interrupted = interrupted  # True if Ctrl-C came between two runs
         self._done = 0
 
-    def solve(self, problem: Any, network: Any, algorithm: Any, **options: Any) -> Result:
-        """As `hobnob.solve`; a run that was interrupted before goes on where it was."""
+    def solve(
+        self, problem: Problem, network: Network, algorithm: Algorithm, **options: Any
+    ) -> Result:
+        """Like `hobnob.solve`. A run that was interrupted resumes from its checkpoint."""
         from hobnob.run.solve import solve
 
-        if self._stopped():
+        if self._interrupted():
             raise Stopped
         steps = options.get("steps", 1000)
 
-        def tell(run: Any, state: Any) -> None:
+        def report(run: Run, state: Any) -> None:
             done = float(run.latest["step"].max()) / steps
-            self._tell(min(1.0, (self._done + done) / self._solves))
+            self._on_progress(min(1.0, (self._done + done) / self._solves))
 
         try:
             result = solve(
@@ -75,23 +81,23 @@ class Bench:
                 network,
                 algorithm,
                 **options,
-                callback=tell,
+                callback=report,
                 checkpoint=self._folder / f"{self._done:04d}",
                 resume=True,
                 progress=False,
             )
         finally:
-            self._done += 1  # also where it diverged: the next run is another one
+            self._done += 1  # also if it diverged: the next run has its own folder
         if result.status == "interrupted":
             raise Stopped
         return result
 
     def history(
-        self, problem: Any, network: Any, algorithm: Any, **options: Any
+        self, problem: Problem, network: Network, algorithm: Algorithm, **options: Any
     ) -> dict[str, np.ndarray]:
-        """The history of a run; one that diverges has infinity in all rows that it never made.
+        """The history of a run. If it diverges, the rows that are missing are filled with infinity.
 
-        That a simulation diverges is a finding, and must not end the study.
+        Divergence is a finding and must not end the study.
         """
         try:
             return self.solve(problem, network, algorithm, **options).history

@@ -1,8 +1,7 @@
-"""Pool: the cells of a study, measured by as many processes as there are cores.
+"""Pool: measures the cells of a study in parallel, one worker process a core.
 
-A worker is a process of its own because compiled loops of small arrays keep one core busy and no
-more. It writes what it found itself, so a fault loses only what is under way, and of that only
-what came after the last checkpoint.
+Compiled loops over small arrays use one core only, so every worker is a process. It writes its own
+results. If it fails, only the work since the last checkpoint is lost.
 """
 
 from __future__ import annotations
@@ -29,38 +28,40 @@ from hobnob.ground.files import write_whole
 from hobnob.run.interrupt import Interrupt
 from hobnob.studies.cell import Bench, Cell, Found, Stopped
 
-Tell = Callable[[Cell, float], None]  # a cell, and which part of it is done
+OnProgress = Callable[[Cell, float], None]  # a cell, and the fraction of it that is done
 
-_LOOK = 0.2  # seconds between two looks at Ctrl-C
+_POLL = 0.2  # seconds between two checks for Ctrl-C
 
 
 class CellError(HobnobError):
     """A measurement failed."""
 
 
-def measure_all(cells: Sequence[Cell], folder: Path, workers: int, tell: Tell) -> bool:
-    """Measure what is not there yet, in this process if `workers` is 0. False where Ctrl-C came
-    first."""
+def measure_all(cells: Sequence[Cell], folder: Path, workers: int, on_progress: OnProgress) -> bool:
+    """Measure the cells that have no file yet, in this process if `workers` is 0.
+
+    Return False if Ctrl-C interrupted it.
+    """
     for cell in cells:
         if _file(folder, cell).exists():
-            tell(cell, 1.0)
+            on_progress(cell, 1.0)
     todo = [cell for cell in cells if not _file(folder, cell).exists()]
     if not todo:
         return True
     if workers == 0:
-        return _measure_here(todo, folder, tell)
-    # The longest first, so that no core is left alone with one at the end.
+        return _measure_here(todo, folder, on_progress)
+    # The longest first, so that no core is left with a long one at the end.
     todo.sort(key=lambda cell: cell.work)
     crew = _Crew(folder, min(workers, len(todo)))
     try:
         with Interrupt() as interrupt:
-            return _hand_out(todo, crew, tell, interrupt)
+            return _distribute(todo, crew, on_progress, interrupt)
     finally:
         crew.dismiss()
 
 
 def read_all(cells: Sequence[Cell], folder: Path) -> dict[str, Found]:
-    """What was found, by the cell's name."""
+    """Results by the cell's name."""
     import numpy as np
 
     found = {}
@@ -70,14 +71,14 @@ def read_all(cells: Sequence[Cell], folder: Path) -> dict[str, Found]:
     return found
 
 
-def _measure_here(todo: Sequence[Cell], folder: Path, tell: Tell) -> bool:
+def _measure_here(todo: Sequence[Cell], folder: Path, on_progress: OnProgress) -> bool:
     with Interrupt() as interrupt:
         for cell in todo:
             try:
-                _measure(cell, folder, partial(tell, cell), lambda: interrupt.requested)
+                _measure(cell, folder, partial(on_progress, cell), lambda: interrupt.requested)
             except Stopped:
                 return False
-            tell(cell, 1.0)
+            on_progress(cell, 1.0)
     return True
 
 
@@ -87,7 +88,7 @@ class _Worker(NamedTuple):
 
 
 class _Crew:
-    """The workers, and what each is measuring."""
+    """The workers, and the cell that each is measuring."""
 
     def __init__(self, folder: Path, size: int):
         context = multiprocessing.get_context("spawn")
@@ -102,7 +103,7 @@ class _Crew:
             there.close()
             self.workers.append(_Worker(process, here))
 
-    def give(self, worker: _Worker, cell: Cell) -> None:
+    def assign(self, worker: _Worker, cell: Cell) -> None:
         self.busy[worker.line] = cell
         worker.line.send(cell)
 
@@ -125,7 +126,9 @@ class _Crew:
                 worker.process.kill()
 
 
-def _hand_out(todo: list[Cell], crew: _Crew, tell: Tell, interrupt: Interrupt) -> bool:
+def _distribute(
+    todo: list[Cell], crew: _Crew, on_progress: OnProgress, interrupt: Interrupt
+) -> bool:
     stopping = False
     while crew.busy or (todo and not stopping):
         if interrupt.requested and not stopping:
@@ -134,14 +137,14 @@ def _hand_out(todo: list[Cell], crew: _Crew, tell: Tell, interrupt: Interrupt) -
         if not stopping:
             for worker in crew.idle():
                 if todo:
-                    crew.give(worker, todo.pop())
-        for line in wait(list(crew.busy), _LOOK):
+                    crew.assign(worker, todo.pop())
+        for line in wait(list(crew.busy), _POLL):
             assert isinstance(line, Connection)
-            _hear(line, crew, tell)
+            _receive(line, crew, on_progress)
     return not stopping
 
 
-def _hear(line: Connection, crew: _Crew, tell: Tell) -> None:
+def _receive(line: Connection, crew: _Crew, on_progress: OnProgress) -> None:
     cell = crew.busy[line]
     try:
         word, value = line.recv()
@@ -153,22 +156,22 @@ def _hear(line: Connection, crew: _Crew, tell: Tell) -> None:
     if word == "failed":
         raise CellError(f"Measuring {cell.name} failed. {value}")
     if word == "part":
-        tell(cell, value)
+        on_progress(cell, value)
         return
     del crew.busy[line]
     if word == "done":
-        tell(cell, 1.0)
+        on_progress(cell, 1.0)
 
 
 def _work(line: Connection, folder: Path, cpus: list[int]) -> None:
-    """What a worker does: one cell after the other, until there is none."""
+    """The main loop of a worker: measure one cell after the other until none is left."""
     if hasattr(os, "setsid"):
-        os.setsid()  # Ctrl-C in a terminal reaches the parent alone, which passes it on
+        os.setsid()  # Ctrl-C in a terminal reaches the parent only, which forwards it
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cpus)
     stop = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: stop.set())
-    threading.Thread(target=_outlive_nobody, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     _share_compilations(folder / "compiled")
     with suppress(EOFError):
         while cell := line.recv():
@@ -188,13 +191,16 @@ def _measured(cell: Cell, folder: Path, line: Connection, stop: threading.Event)
 
 
 def _measure(
-    cell: Cell, folder: Path, tell: Callable[[float], None], stopped: Callable[[], bool]
+    cell: Cell,
+    folder: Path,
+    on_progress: Callable[[float], None],
+    interrupted: Callable[[], bool],
 ) -> None:
-    """Measure a cell and keep what it found."""
-    if stopped():
+    """Measure a cell and write its results."""
+    if interrupted():
         raise Stopped
     under_way = folder / "under-way" / cell.name
-    found = cell.measure(Bench(under_way, tell, cell.solves, stopped), **cell.options)
+    found = cell.measure(Bench(under_way, on_progress, cell.solves, interrupted), **cell.options)
     _save(_file(folder, cell), found)
     shutil.rmtree(under_way, ignore_errors=True)
 
@@ -212,18 +218,18 @@ def _file(folder: Path, cell: Cell) -> Path:
 
 
 def _share_compilations(folder: Path) -> None:
-    """The simulations of one setting differ in their data alone: one compilation serves all."""
+    """Share compiled programs: simulations of one setting differ only in their data."""
     import jax
 
-    # JAX writes in place: who reads a half-written entry compiles by itself, which is no news.
+    # JAX writes entries in place. A worker that reads a partial entry just compiles again.
     warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry")
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-def _outlive_nobody() -> None:
-    """A parent that was killed leaves no worker behind."""
+def _exit_with_parent() -> None:
+    """End this worker if its parent was killed."""
     parent = multiprocessing.parent_process()
     if parent:
         parent.join()

@@ -1,7 +1,7 @@
 """A small search for step sizes, the same for every method.
 
-Factors scale the step sizes that a method suggests: all of them, and that of x once more. The seeds
-that choose are others than those that are then measured.
+One factor scales all step sizes that a method suggests, a second one scales that of x again. The
+seeds used for the search are not used for the measurement.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hobnob.core.algorithm import Algorithm
+from hobnob.core.network import Network
+from hobnob.core.problem import Problem
 from hobnob.core.setup import Setup
 from hobnob.ground.errors import DivergenceError
 from hobnob.run.result import Result
@@ -22,14 +24,16 @@ from hobnob.runtimes.simulate import Simulate
 from hobnob.studies.cell import Bench, Found
 
 FACTORS = (1.0, 1 / 4, 1 / 16)
-CHOOSING = 5  # seeds that choose, before those that are measured
+CHOOSING = 5  # seeds of the search; they come before the measured ones
 
 Point = TypeVar("Point")
 
 
 def scaled(algorithm: Algorithm, factor: float, outer: float = 1.0) -> Algorithm:
-    """All constant step sizes times a factor, and alpha, which is that of x, times `outer` as well.
-    Those that may not pass 1 stop there. Without an alpha `outer` is a factor of all, too."""
+    """Multiply all constant step sizes by `factor`, and alpha, the step size of x, also by `outer`.
+
+    Without an alpha, `outer` scales all of them. No step size passes its upper limit.
+    """
     sizes = algorithm.step_sizes()
     if "alpha" in sizes:
         factors = {name: factor * (outer if name == "alpha" else 1.0) for name in sizes}
@@ -40,8 +44,8 @@ def scaled(algorithm: Algorithm, factor: float, outer: float = 1.0) -> Algorithm
     return replace(algorithm, **changes)
 
 
-def steps_within(samples: float, problem: Any, network: Any, algorithm: Algorithm) -> int:
-    """How many steps an agent can make with so many samples, which may grow from step to step."""
+def steps_within(samples: float, problem: Problem, network: Network, algorithm: Algorithm) -> int:
+    """How many steps an agent can make with this many samples. Later steps may take more."""
     with problem.precision():
         setup = Setup(problem, network, algorithm.bind(network.size, 1))
         costs = Run.start(Simulate(), setup).costs
@@ -56,9 +60,9 @@ def steps_within(samples: float, problem: Any, network: Any, algorithm: Algorith
 
 
 def attempt(
-    bench: Bench, problem: Any, network: Any, algorithm: Algorithm, **options: Any
+    bench: Bench, problem: Problem, network: Network, algorithm: Algorithm, **options: Any
 ) -> Result | None:
-    """`bench.solve`; None where it diverges, which is as bad as a choice can be."""
+    """`bench.solve`, or None if the run diverges."""
     try:
         return bench.solve(problem, network, algorithm, **options)
     except DivergenceError:
@@ -66,10 +70,10 @@ def attempt(
 
 
 def chosen(tried: Mapping[Point, Found], score: Callable[[Found], np.ndarray]) -> Point:
-    """The point with the lowest median score, [seeds], over the seeds that choose."""
+    """The point with the lowest median of `score`, [seeds], over the seeds of the search."""
     return min(tried, key=lambda point: float(np.median(score(tried[point])[:CHOOSING])))
 
 
 def seeds(measured: int) -> list[int]:
-    """First those that choose, then those that are measured."""
+    """The seeds of the search, then the measured ones."""
     return list(range(CHOOSING + measured))

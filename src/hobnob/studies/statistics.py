@@ -1,4 +1,4 @@
-"""Intervals: a number measured several times, and how sure it is."""
+"""Confidence intervals of numbers that were measured several times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONFIDENCE = 0.95
 
 
 class Interval(NamedTuple):
-    """A measured number, with the interval that holds the true one at 95 % confidence."""
+    """A measured number and its confidence interval, 95 % by default."""
 
     value: float
     low: float
@@ -42,7 +42,7 @@ def ratio_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> Interva
 
 
 def slopes(x: ArrayLike, y: ArrayLike) -> np.ndarray:
-    """The slope of log y against log x by least squares: of every row where y has several."""
+    """The slope of log y against log x by least squares; of every row if y has several."""
     x, y = np.log(np.asarray(x, float)), np.log(np.asarray(y, float))
     centred = x - x.mean()
     return np.asarray(y @ centred / (centred @ centred))
@@ -54,10 +54,13 @@ def slope_interval(x: ArrayLike, y: ArrayLike, confidence: float = CONFIDENCE) -
 
 
 def median_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> Interval:
-    """The median, between two of the measurements: nothing is assumed of their distribution, and
-    some may be infinite. Fewer than 6 say nothing at 95 %."""
+    """The median, with two of the measurements as limits.
+
+    It assumes nothing about their distribution, and some may be infinite. Fewer than 6 give no
+    limits at 95 %.
+    """
     ordered = np.sort(np.asarray(values, float).ravel())
-    # So many of the smallest, or of the largest, may lie on the wrong side of the true median.
+    # This many of the smallest, or the largest, may lie on the wrong side of the true median.
     outside = int(scipy.stats.binom.ppf((1 - confidence) / 2, ordered.size, 0.5))
     if outside == 0:
         return Interval(float(np.median(ordered)), float("-inf"), float("inf"))

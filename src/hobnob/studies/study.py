@@ -1,4 +1,4 @@
-"""What a study is asked for, and what it answers with."""
+"""The options of a study, and its report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hobnob.studies.cell import Cell, Found
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says; None leaves the choice to the study."""
+    """The command line's options. None: the study decides."""
 
     data: str | None = None
     sims: int | None = None
@@ -24,7 +24,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Report:
-    """A study's findings: what its page shows, and `rows`, a long table of all numbers."""
+    """What a study's page shows. `rows` is a long table of all numbers."""
 
     title: str
     lead: str
@@ -36,7 +36,7 @@ class Report:
     tone: Literal["good", "bad", "plain"] = "plain"
 
     def pictures(self) -> list[Picture]:
-        """All of them, those that a page shows one at a time as well."""
+        """All pictures, also those in tabs."""
         return [
             picture
             for section in self.sections

@@ -1,4 +1,4 @@
-"""Progress of a study on a terminal: how much of the work is done, and what is under way."""
+"""The progress bar of a study."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class StudyBar(Bar):
             total = sum(cell.work for cell in cells)
             self._task = self._bar.add_task("", total=total, cells=f"0/{len(cells)}", latest="")
 
-    def tell(self, cell: Cell, part: float) -> None:
-        """`part` of the cell, from 0 to 1, is done."""
+    def update(self, cell: Cell, part: float) -> None:
+        """Show that `part` of the cell, from 0 to 1, is done."""
         more = max(0.0, part - self._parts[cell.name])
         self._parts[cell.name] += more
         if self._bar:
@@ -46,7 +46,7 @@ def _make_bar() -> Any:
         TextColumn("{task.fields[cells]} runs"),
         TimeRemainingColumn(),
         TextColumn("[dim]{task.fields[latest]}"),
-        # The rate of the last minutes: the first cells compile.
+        # The first cells compile, so the rate of the last minutes says more.
         speed_estimate_period=600,
         console=Console(stderr=True),
     )

@@ -1,7 +1,7 @@
-"""A study's folder: what was asked for, what was found, and at the end a page.
+"""A study's folder: its settings, its results and its page.
 
-settings.json says what was asked for, cells/ holds what each cell found; report.html, results.csv
-and pictures/ come at the end. The same command in the same folder goes on.
+settings.json holds the settings and cells/ the results of each cell. report.html, results.csv and
+pictures/ are written at the end. The same command in the same folder resumes the study.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REPORT, RESULTS, PICTURES, SETTINGS, CLOCK = (
 
 
 def flags(options: Mapping[str, Any]) -> str:
-    """Options as they are written on the command line."""
+    """Options in the form of the command line."""
     text = ""
     for name, value in options.items():
         if value is True:
@@ -46,12 +46,12 @@ def flags(options: Mapping[str, Any]) -> str:
 
 
 def slug(text: str) -> str:
-    """A name for a folder: one for what was asked."""
+    """A name for a folder, made of these words."""
     return re.sub(r"[^\w.]+", "-", text).strip("-")
 
 
 def claim(folder: Path, asked: Mapping[str, Any]) -> None:
-    """Write down what was asked for; a folder of something else is left alone."""
+    """Write the settings into the folder. Refuse a folder with other settings."""
     path = folder / SETTINGS
     text = json.dumps(asked, indent=2)
     if not path.exists():
@@ -69,22 +69,22 @@ def claim(folder: Path, asked: Mapping[str, Any]) -> None:
 def measure(
     cells: Sequence[Cell], folder: Path, *, workers: int | None, progress: bool | None
 ) -> dict[str, Found] | None:
-    """Measure what is missing, and read all that was found; None where Ctrl-C came first.
+    """Measure what is missing and return all results, or None if Ctrl-C interrupted it.
 
-    workers: processes; None has as many as there are cores, 0 measures in this process.
+    workers: how many processes; None: one a core, 0: measure in this process.
     """
     if workers is not None and workers < 0:
         raise ConfigError(f"--workers {workers} must be at least 0.")
     start = time.monotonic()
     with StudyBar(cells, progress) as bar:
         workers = len(cpus()) if workers is None else workers
-        finished = pool.measure_all(cells, folder, workers, bar.tell)
+        finished = pool.measure_all(cells, folder, workers, bar.update)
     write_whole(folder / CLOCK, json.dumps(_seconds(folder) + time.monotonic() - start).encode())
     return pool.read_all(cells, folder) if finished else None
 
 
 def show(report: Report, folder: Path) -> None:
-    """Print the findings in short, and where the page is."""
+    """Print the table, the verdict and the path of the page."""
     from rich.console import Console
     from rich.table import Table
 
@@ -106,13 +106,13 @@ def _cell(value: object) -> str:
 
 
 def _seconds(folder: Path) -> float:
-    """How long the study has taken by now, interruptions left out."""
+    """How long the study has run so far, without interruptions."""
     path = folder / CLOCK
     return json.loads(path.read_text()) if path.exists() else 0.0
 
 
 def write(folder: Path, report: Report, command: str) -> Path:
-    """The page, its pictures and all numbers. What was needed to go on is removed."""
+    """Write the page, its pictures and all numbers; remove the checkpoints."""
     from hobnob.ground.versions import of_everything
     from hobnob.report.page import write_page
     from hobnob.report.picture import to_csv

@@ -1,8 +1,8 @@
 """compare: several methods on one problem and network, from the call to the page.
 
 Every contestant is a cell: it searches for step sizes and is then measured, see `contest`. On the
-command line processes share the contestants out; from Python they run one after the other in this
-process, because a user's losses and classes need not be importable by another.
+command line, worker processes measure them in parallel. From Python they run one after the other
+in this process, because other processes may not be able to import a user's losses and classes.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ class Comparison:
 
     @property
     def reached(self) -> bool:
-        """Whether any method did."""
+        """Whether any method reached the target."""
         return any(s.there for s in self.standings)
 
     def to_pandas(self) -> Any:
-        """Everything that was recorded, a row for each method, seed and step."""
+        """Everything that was recorded, one row for each method, seed and step."""
         import pandas
 
         return pandas.DataFrame(self.report.rows)
@@ -134,7 +134,7 @@ def compare(
     network = network if isinstance(network, Network) else Network(network)
     folder = nullcontext(out) if out is not None else TemporaryDirectory(prefix="hobnob-")
     with folder as place:
-        found = hold(
+        found = run_comparison(
             lambda: (problem, network, links),
             algorithms,
             Asked(budget, steps, seeds, target, quick),
@@ -151,7 +151,7 @@ def compare(
 
 @dataclass(frozen=True)
 class Asked:
-    """What the user says about size; None leaves the choice to us."""
+    """The size of the comparison. None: we decide."""
 
     budget: float | None = None
     steps: int | None = None
@@ -160,8 +160,8 @@ class Asked:
     quick: bool = False
 
 
-def hold(
-    scene: contest.Scene,
+def run_comparison(
+    scene: contest.MakeScene,
     wanted: Wanted,
     asked: Asked,
     folder: Path,
@@ -172,10 +172,10 @@ def hold(
     progress: bool | None = None,
     command: str = "",
 ) -> Comparison | None:
-    """Measure what is missing in the folder; None where Ctrl-C came first.
+    """Measure what is missing in the folder. Return None if Ctrl-C interrupted it.
 
-    scene: makes the problem, the network and what fails, in every process that needs them.
-    extra: contestants besides those that are wanted.
+    scene: makes the problem, the network and the failures, in every process that needs them.
+    extra: contestants in addition to `wanted`.
     """
     _check(asked)
     problem, network, links = scene()
@@ -225,7 +225,7 @@ def _contestants(
     extra: Mapping[str, Any],
     without: Collection[str],
 ) -> tuple[list[Contestant], dict[str, str]]:
-    """Who takes part; and of all registered methods, where none is named, who can't and why."""
+    """The contestants; and if none are named, the registered methods that don't fit, and why."""
     for name in without:
         registry.get(name)
     scale = _scale(problem)
@@ -284,7 +284,7 @@ def _contestant(name: str, one: Any, scale: Scale) -> Contestant:
 
 
 def _scale(problem: Problem) -> Scale:
-    """The curvature of the inner problem at the start, estimated where its matrix is too large."""
+    """The curvature of the inner problem at the start; estimated if its Hessian is too large."""
     if problem.dim_y <= DENSE:
         smallest, largest = curvature(problem)
     else:
@@ -299,7 +299,7 @@ def _scale(problem: Problem) -> Scale:
 
 
 def _facts(problem: Problem, network: Network, asked: Asked, left_out: Mapping[str, str]) -> Facts:
-    """What is measured, the best centralised value, and what has to be reached."""
+    """The measured value, its best centralised value and the target."""
     given = asked.target is not None
     if not affordable(problem):
         return Facts(problem, network, "outer loss", None, None, asked.target, given, left_out)
@@ -341,7 +341,7 @@ def _described(
     contestants: Sequence[Contestant],
     rules: Rules,
 ) -> dict[str, Any]:
-    """What a folder must have been begun with to be gone on with."""
+    """The settings that a folder must have to be resumed."""
     return {
         "study": "compare",
         **problem.fingerprint,

@@ -1,4 +1,4 @@
-"""The page of a comparison: a recommendation, a table, curves, and how they came about."""
+"""The page of a comparison: a recommendation, a table, curves and the method behind them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from hobnob.studies.compare.ranking import Standing, recommendation
 from hobnob.studies.search import CHOOSING
 from hobnob.studies.study import Report
 
-COLOURED = 6  # curves that can be told apart; the others stand behind them in grey
+COLOURED = 6  # more colours are hard to tell apart; other curves are grey
 CHARTED = {"samples": "", "bytes": "B", "seconds": "s"}
 AXES_SHORT = {cost: "steps" if cost == "step" else cost for cost in COSTS}
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is compared. `best` is the centralised value, None where it can't be had."""
+    """What is compared. `best` is the best centralised value; None if it was not computed."""
 
     problem: Problem
     network: Network
@@ -45,7 +45,7 @@ def report(
     curves: Mapping[str, Found],
     own: Collection[str],
 ) -> Report:
-    """`standings` from the best to the worst; `own` are the names that the user brought."""
+    """The report. `standings` go from best to worst; `own` names the user's methods."""
     problem, network = facts.problem, facts.network
     goal = f"{facts.what} ≤ {facts.target:.4g}"
     verdict = recommendation(list(standings), goal, facts.what)
@@ -87,7 +87,7 @@ def _need(s: Standing, cost: str, interval: bool = False) -> str:
     if not s.there:
         some = f" ({s.reached} of {s.seeds} seeds)" if s.reached else ""
         return f"not reached{some}" if cost == COSTS[0] else "–"
-    if not interval or low < 0:  # too few seeds for one
+    if not interval or low < 0:  # too few seeds for an interval
         return _amount(value, cost)
     upper = _amount(high, cost) if np.isfinite(high) else "never"
     return f"{_amount(value, cost)} [{_amount(low, cost)}, {upper}]"
@@ -168,7 +168,7 @@ def _curves(
 def _coloured(
     standings: Sequence[Standing], shown: Sequence[str], own: Collection[str]
 ) -> list[str]:
-    """The user's own, the best by each cost, and then by rank: as many as can be told apart."""
+    """The user's own methods, the best by each cost, then by rank: COLOURED in all."""
     if len(shown) <= COLOURED + 1:
         return list(shown)
     best = [min(standings, key=lambda s, c=c: s.needs[c].value).name for c in CHARTED]

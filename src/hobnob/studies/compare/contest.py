@@ -1,8 +1,8 @@
-"""What one contestant of a comparison does: search for step sizes, then run for everyone to see.
+"""One contestant of a comparison: it searches for step sizes and is then measured.
 
-The search is the same for all. Every point of a grid is tried with a share of the budget; the best
-few go on with all of it; the best of those is measured with seeds that had no part in the choice.
-One more run, with one seed and nothing measured, is timed.
+The search is the same for all. Every point of a grid is tried with a fraction of the budget, and
+the best few with all of it. The best of those is measured with other seeds. One more run, with one
+seed and no metrics, is timed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from hobnob.analysis.exact import affordable
 from hobnob.core.algorithm import Algorithm
+from hobnob.core.links import Failure
 from hobnob.core.network import Network
 from hobnob.core.problem import Problem
 from hobnob.run.result import Result
@@ -21,16 +22,17 @@ from hobnob.runtimes.simulate import Simulate
 from hobnob.studies.cell import Bench, Found
 from hobnob.studies.search import CHOOSING, attempt, scaled, steps_within
 
-SHARE = 4  # a first try takes the budget divided by this
+SHARE = 4  # a first try gets the budget divided by this
 ROWS, ROWS_CHOOSING = 400, 40  # rows of a history
-END = 0.1  # the last part of a history, whose median is where a run ended
+END = 0.1  # the median over this last part of a history is the end value of a run
 COSTS = ("samples", "bytes", "messages", "step", "seconds")
 
-Scene = Callable[[], tuple[Problem, Network, Any]]  # the problem, the network, what fails
+Failures = Failure | Sequence[Failure] | None
+MakeScene = Callable[[], tuple[Problem, Network, Failures]]
 
 
 class Contestant(NamedTuple):
-    """A method, and whether its step sizes are searched for or stay as they are given."""
+    """A method. `searched`: whether its step sizes are searched for, or used as given."""
 
     name: str
     algorithm: Algorithm
@@ -38,7 +40,7 @@ class Contestant(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Factors of all step sizes, factors of alpha besides, and how many points go on."""
+    """Factors of all step sizes, extra factors of alpha, and how many points are finalists."""
 
     common: tuple[float, ...]
     outer: tuple[float, ...]
@@ -56,7 +58,7 @@ QUICK_GRID = Grid((1 / 2,), (1, 8, 64), 1)
 class Rules(NamedTuple):
     """The same for every contestant. The budget is in samples an agent, or in steps.
 
-    `target` is None where it is only known when all have run: then who ends lowest is best.
+    `target` is None if it is known only after all have run. Then the lowest end value is best.
     """
 
     samples: float | None
@@ -67,21 +69,21 @@ class Rules(NamedTuple):
 
     @property
     def runs(self) -> int:
-        """How many a contestant makes whose step sizes are searched for."""
+        """How many runs a contestant makes if its step sizes are searched for."""
         return len(self.grid.points) + self.grid.finalists + 2
 
     @property
     def search_cost(self) -> float:
-        """Of one seed's search, in budgets."""
+        """What the search costs one seed, in budgets."""
         return len(self.grid.points) / SHARE + self.grid.finalists
 
 
 def column_of(problem: Problem) -> str:
-    """What is compared: F itself where it can be afforded, else the outer loss at (x, y)."""
+    """The column that is compared: F itself if affordable, else the outer loss at (x, y)."""
     return "objective" if affordable(problem) else "outer_loss"
 
 
-def run(bench: Bench, scene: Scene, contestant: Contestant, rules: Rules) -> Found:
+def run(bench: Bench, scene: MakeScene, contestant: Contestant, rules: Rules) -> Found:
     """One cell. `value` and `gradient_norm` are [seeds, rows], the costs [rows]."""
     problem, network, links = scene()
     track = _Track(bench, problem, network, links, contestant.algorithm, rules)
@@ -94,7 +96,7 @@ def run(bench: Bench, scene: Scene, contestant: Contestant, rules: Rules) -> Fou
         return {**nothing, "value": lost, "tries": tries, "settings": np.array("")}
     measured, seconds = track.measure(algorithm)
     return {
-        # They only differ between seeds where links fail at random.
+        # They differ between seeds only if links fail at random.
         **{name: np.median(measured[name], axis=0) for name in COSTS},
         **{name: measured[name] for name in ("gradient_norm",) if name in measured},
         "seconds": seconds,
@@ -105,14 +107,14 @@ def run(bench: Bench, scene: Scene, contestant: Contestant, rules: Rules) -> Fou
 
 
 class _Track:
-    """The runs of one contestant, each for its share of the budget."""
+    """The runs of one contestant, each with a fraction of the budget."""
 
     def __init__(
         self,
         bench: Bench,
         problem: Problem,
         network: Network,
-        links: Any,
+        links: Failures,
         base: Algorithm,
         rules: Rules,
     ):
@@ -120,7 +122,7 @@ class _Track:
         self.column = column_of(problem)
         self._metrics = [self.column] + ["gradient_norm"] * (self.column == "objective")
         self._shared = {"links": links, "runtime": Simulate(retunable=True)}
-        # What a step costs does not depend on its size.
+        # The cost of a step does not depend on step sizes.
         self._steps = {share: self._steps_of(base, share) for share in (1, SHARE)}
 
     def _steps_of(self, base: Algorithm, share: int) -> int:
@@ -164,14 +166,14 @@ class _Track:
             )
         ]
         measured, timed = runs
-        # One that diverges may do so at another step when it runs alone.
+        # A seed that runs alone may diverge at another step.
         seconds = np.full(measured["step"].shape[1], np.inf)
         seconds[: len(timed["seconds"])] = timed["seconds"][: len(seconds)]
         return measured, seconds
 
 
 def _search(track: _Track, base: Algorithm) -> tuple[Algorithm | None, np.ndarray]:
-    """The best settings, None where all diverged, and for every try (common, outer, score)."""
+    """The best settings, or None if all diverged; and (common, outer, score) of every try."""
     grid, target = track.rules.grid, track.rules.target
 
     def tried(points: Sequence[tuple[float, float]], share: int) -> dict[Any, float]:
@@ -192,10 +194,10 @@ def _search(track: _Track, base: Algorithm) -> tuple[Algorithm | None, np.ndarra
 
 
 def score(values: np.ndarray, target: float | None) -> float:
-    """Of a run, [seeds, rows]; the median over seeds, lower is better.
+    """The score of a run from its values [seeds, rows]: the median over seeds, lower is better.
 
-    Who reaches the target is below 0, the earlier the lower; who does not is above 0 by what is
-    missing at the end.
+    A seed that reaches the target scores below 0, the earlier the lower. One that does not scores
+    its distance from the target at the end.
     """
     end = at_end(values)
     if target is None:
@@ -206,7 +208,7 @@ def score(values: np.ndarray, target: float | None) -> float:
 
 
 def at_end(values: np.ndarray) -> np.ndarray:
-    """Where every seed ended: the median of its last tenth."""
+    """The end value of every seed: the median of its last tenth."""
     rows = values.shape[1]
     return np.median(values[:, rows - max(1, round(END * rows)) :], axis=1)
 

@@ -1,4 +1,4 @@
-"""Who needed what to reach the target, and what follows from it in a sentence."""
+"""What each method needed to reach the target, and which one to take."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from hobnob.studies.statistics import Interval, median_interval
 
 
 class Standing(NamedTuple):
-    """What a contestant needed, by cost: medians over seeds; infinite where most never got there.
+    """What a contestant needed to reach the target.
 
-    `reached` of `seeds` seeds did. `end` is the value that they ended at. `lost`: why there is
-    nothing to show, else "". `server`: it needs one.
+    needs      cost -> median over seeds; infinite if most seeds never reached it
+    reached    how many of `seeds` seeds reached it
+    end        the value at the end of the runs
+    lost       why there is nothing to show, else ""
+    server     whether the method needs a server
     """
 
     name: str
@@ -52,12 +55,12 @@ def standing(name: str, found: Found, target: float, server: bool) -> Standing:
 
 
 def ranked(standings: list[Standing]) -> list[Standing]:
-    """Those that reached the target by samples, then the others by where they ended."""
+    """First those that reached the target, by samples; then the others, by their end value."""
     return sorted(standings, key=lambda s: (s.needs["samples"].value, s.end.value, s.name))
 
 
 def target_without_optimum(found: Mapping[str, Found]) -> float:
-    """1 % above the lowest median end of all."""
+    """1 % above the lowest end value of all methods, each the median over seeds."""
     best = min(float(np.median(at_end(f["value"]))) for f in found.values())
     return best + 0.01 * abs(best)
 
@@ -65,7 +68,7 @@ def target_without_optimum(found: Mapping[str, Found]) -> float:
 def recommendation(standings: list[Standing], goal: str, what: str) -> str:
     """One sentence. `goal` is the target in words, `what` the name of what is measured."""
     order = ranked(standings)
-    # A server is more than the network that was asked about has.
+    # The network in question has no server, so prefer methods that need none.
     there = [s for s in order if s.there and not s.server] or [s for s in order if s.there]
     if not there:
         nearest = min(order, key=lambda s: s.end.value)
@@ -101,7 +104,7 @@ def _least(there: list[Standing], cost: str) -> Standing:
 
 
 def _alike(there: list[Standing], best: Standing, *costs: str) -> list[Standing]:
-    """Others whose intervals meet the best one's in every one of these costs."""
+    """Others whose intervals overlap the best one's in all of these costs."""
     return [
         s
         for s in there

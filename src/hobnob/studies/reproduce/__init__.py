@@ -1,9 +1,10 @@
-"""reproduce: one of the paper's studies, from its command to its page."""
+"""reproduce: run one of the paper's studies and write its page."""
 
 from __future__ import annotations
 
 import importlib
 import re
+from argparse import Namespace
 from dataclasses import asdict, fields
 from hashlib import sha256
 from pathlib import Path
@@ -25,7 +26,7 @@ def reproduce(
     progress: bool | None = None,
     command: str = "",
 ) -> Report | None:
-    """Measure what is missing in the folder and write the report; None where Ctrl-C came first."""
+    """Measure what is missing and write the report. Return None if Ctrl-C interrupted it."""
     study = cast(Study, importlib.import_module(f"hobnob.studies.reproduce.{STUDIES[name]}"))
     _check_options(options)
     cells = study.plan(options)
@@ -38,19 +39,19 @@ def reproduce(
     return report
 
 
-def options_of(arguments: Any) -> Options:
-    """What the command line says, as a study reads it."""
+def options_of(arguments: Namespace) -> Options:
+    """Options from the parsed command line."""
     asked = {field.name: getattr(arguments, field.name) for field in fields(Options)}
     return Options(**{**asked, "only": tuple(sorted(asked["only"]))})
 
 
 def flags(options: Options) -> str:
-    """The options as they are written on the command line."""
+    """The options in the form of the command line."""
     return study_folder.flags(asdict(options))
 
 
 def folder_name(name: str, options: Options) -> str:
-    """Where a study goes that was not told: one folder for what was asked."""
+    """The default folder of a study with these options."""
     return study_folder.slug(f"reproduce {name}{flags(options)}")
 
 
@@ -65,7 +66,7 @@ def _check_options(options: Options) -> None:
 
 
 def _asked(name: str, options: Options) -> dict[str, Any]:
-    """The options, and the data themselves in place of their name."""
+    """The options, with a hash of the data instead of their path."""
     asked: dict[str, Any] = {"study": name, **asdict(options), "only": list(options.only)}
     if options.data and Path(options.data).is_file():
         asked["data"] = sha256(Path(options.data).read_bytes()).hexdigest()

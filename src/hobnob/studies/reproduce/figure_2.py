@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from hobnob.algorithms.dbsa import DBSA
 from hobnob.algorithms.dsbo import DSBO
 from hobnob.analysis.exact import optimum
+from hobnob.core.algorithm import Algorithm
 from hobnob.core.schedules import capped, nonconvex
 from hobnob.networks.lines import ring
 from hobnob.problems.hyperopt import hyperopt
@@ -38,7 +39,7 @@ MEASURES = {
     "objective": "validation loss at (x, y*(x))",
     "inner_loss": "training loss at (x, y)",
 }
-STAND_IN = "breast_cancer"  # ships with scikit-learn; the paper's set has to be brought along
+STAND_IN = "breast_cancer"  # ships with scikit-learn; the paper's data set does not
 
 
 class HyperoptRun(NamedTuple):
@@ -79,7 +80,7 @@ def measure(
     # A record's logistic loss curves by |a|^2 / 4 at most, and the weights start at 1.
     smoothness = float((features**2).sum(axis=1).max()) / 4 + 1
     if method == "DSBO":
-        algorithm: Any = DSBO(
+        algorithm: Algorithm = DSBO(
             alpha=nonconvex(0.1),
             beta=nonconvex(10),
             gamma=nonconvex(10),
@@ -159,7 +160,7 @@ def _runs(options: Options) -> list[HyperoptRun]:
 
 
 def _samples(run: HyperoptRun, curves: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Of all agents: equal in all simulations but those that diverged, which have infinity."""
+    """Samples of all agents. Simulations that diverged have infinity, all others agree."""
     return curves["samples"].min(axis=0) * run.agents
 
 
@@ -223,7 +224,7 @@ def _row(run: HyperoptRun, curves: Mapping[str, np.ndarray], title: str) -> dict
 def _at_end(
     deal: str, together: Mapping[HyperoptRun, Mapping[str, np.ndarray]]
 ) -> tuple[dict[str, Interval], Interval]:
-    """F at the end of the two runs that are compared at equal samples, and at the optimum."""
+    """F at the end of the two runs with equal samples, and at the optimum."""
     pair = [run for run in together if run.deal == deal][-2:]
     ends = {run.method: mean_interval(together[run]["objective"][:, -1]) for run in pair}
     return ends, mean_interval(together[pair[0]]["best"])

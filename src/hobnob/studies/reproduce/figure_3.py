@@ -16,12 +16,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import isqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from hobnob.algorithms.dsbo import DSBO
 from hobnob.algorithms.dsgd import DSGD
+from hobnob.core.algorithm import Algorithm
 from hobnob.core.schedules import capped
 from hobnob.networks.lines import ring
 from hobnob.problems.policy import Policy, policy
@@ -30,7 +31,7 @@ from hobnob.report.intervals import intervals
 from hobnob.report.page import Section
 from hobnob.report.picture import Picture
 from hobnob.studies.cell import Bench, Cell, Found, stacked
-from hobnob.studies.statistics import slope_interval
+from hobnob.studies.statistics import Interval, slope_interval
 from hobnob.studies.study import Options, Report
 
 AGENTS = (5, 10, 20)
@@ -87,7 +88,7 @@ def measure(
     return {name: result.history[name] for name in ("step", "samples", "squared_error")}
 
 
-def algorithm(method: str) -> Any:
+def algorithm(method: str) -> Algorithm:
     alpha = capped(0.01, 2.0)
     if method == "DSGD":
         return DSGD(alpha=alpha, eta=capped(1.0, 1.0))
@@ -154,16 +155,16 @@ def report(options: Options, found: Mapping[str, Found]) -> Report:
 
 
 def samples_needed(run: PolicyRun, curves: Mapping[str, np.ndarray], target: float) -> np.ndarray:
-    """Of all agents, until the error was at most the target; infinite where it never was."""
+    """Samples of all agents until the error is at most the target; infinite if it never is."""
     errors, samples = curves["squared_error"], curves["samples"][0] * run.agents
     first = np.argmax(errors <= target, axis=1)
     return np.where((errors <= target).any(axis=1), samples[first], np.inf)
 
 
-def late_slope(steps: np.ndarray, errors: np.ndarray) -> Any:
-    """Of log error against log t over the last decade of t, each simulation on its own.
+def late_slope(steps: np.ndarray, errors: np.ndarray) -> Interval:
+    """The slope of log error against log t over the last decade of t, one a simulation.
 
-    The error is averaged in twenty windows that are even in log t, which tames its noise.
+    The error is averaged in twenty windows of equal length in log t, to reduce its noise.
     """
     edges = np.geomspace(steps[-1] / 10, steps[-1], 21)
     windows = [(steps > low) & (steps <= high) for low, high in pairwise(edges)]
@@ -189,7 +190,7 @@ def _runs(options: Options) -> list[PolicyRun]:
 
 
 def _on_features(data: str, agents: int, sim: int) -> Policy:
-    """The random environment on states whose features are records of a file, scaled to [0, 1]."""
+    """The random environment, with records of a file, scaled to [0, 1], as features of states."""
     from hobnob.problems import _tables
 
     rng = np.random.default_rng(sim)
@@ -240,14 +241,14 @@ def against_steps(dsbo: Mapping[PolicyRun, Mapping[str, np.ndarray]]) -> Picture
 
 
 def middle_region(values: np.ndarray) -> tuple[float, float, float]:
-    """The median, and where the region begins and ends that holds the middle 75 %."""
+    """The median, and the ends of the region that holds the middle 75 %."""
     outside = (1 - REGION) / 2
     low, middle, high = np.quantile(values, (outside, 0.5, 1 - outside), method="nearest")
     return float(middle), float(low), float(high)
 
 
 def _region(target: float, needed: Mapping[int, np.ndarray]) -> Picture:
-    """A K of which not even the middle of the region reached the target is left out, and named."""
+    """The regions by K. A K whose region is not finite is left out and named in the caption."""
     regions, never = {}, []
     for K, samples in needed.items():
         region = middle_region(samples)

@@ -32,7 +32,7 @@ def claims(only: tuple[int, ...] = ()) -> list[Claim]:
 
 def plan(options: Options) -> list[Cell]:
     cells = [cell for claim in claims(options.only) for cell in claim.plan(options)]
-    return list({cell.name: cell for cell in cells}.values())  # claims may share measurements
+    return list({cell.name: cell for cell in cells}.values())  # claims may share cells
 
 
 def report(options: Options, found: Mapping[str, Found]) -> Report:

@@ -1,4 +1,4 @@
-"""What a claim is: a statement of the paper, cells that measure it, and a judgement."""
+"""Claim: a statement of the paper, the cells that measure it, and a judgement."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def above(least: float) -> Region:
 
 @dataclass(frozen=True)
 class Criterion:
-    """One thing that the claim says: that what is measured lies in a region.
+    """One part of a claim: that a measured number lies in a region.
 
-    The interval decides, and not the number: it holds where all of the interval lies in the region,
-    it does not where none of it does, and else it takes more runs to tell.
+    It holds if the whole confidence interval lies in the region, and does not hold if none of it
+    does. Otherwise more runs are needed to decide.
     """
 
     says: str
@@ -60,7 +60,7 @@ class Criterion:
 
 @dataclass(frozen=True)
 class Finding:
-    """What came out, criterion by criterion. `words` say it with the numbers."""
+    """The results of all criteria. `words` is a summary with the numbers."""
 
     criteria: Sequence[Criterion]
     words: str
@@ -69,13 +69,13 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        """It holds where all criteria do, and does not where one does not."""
+        """It holds if all criteria hold, and does not if one does not."""
         verdicts = {criterion.verdict for criterion in self.criteria}
         return FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
 
 
 class Claim(ABC):
-    """A file of this folder with a subclass is a claim of the paper."""
+    """Base of the paper's claims. A subclass in a file of this folder is registered."""
 
     number: ClassVar[int]
     title: ClassVar[str]
@@ -83,7 +83,7 @@ class Claim(ABC):
 
     @abstractmethod
     def setting(self, options: Options) -> str:
-        """What is run, so that a reader could write it again."""
+        """What is run, in enough detail to repeat it."""
 
     @abstractmethod
     def plan(self, options: Options) -> list[Cell]:
@@ -91,4 +91,4 @@ class Claim(ABC):
 
     @abstractmethod
     def judge(self, options: Options, found: Mapping[str, Found]) -> Finding:
-        """Confidence intervals are at 95 %."""
+        """The finding. Confidence intervals are at 95 %."""

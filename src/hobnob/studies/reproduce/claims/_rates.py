@@ -1,4 +1,4 @@
-"""What the claims about rates and networks share: sizes, a problem whose agents differ, windows."""
+"""Shared by claims about rates and networks: sizes, a heterogeneous problem, windows."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ def seeds(options: Options, full: int = 10) -> list[int]:
 
 
 def longest(options: Options, full: int, quick: int) -> int:
-    """The number of steps of the longest run; all others keep their ratio to it."""
+    """The number of steps of the longest run. The others are fractions of it."""
     if options.steps:
-        return max(512, options.steps)  # the shortest runs have a sixteenth, and beta = sqrt(K/T)
+        # The shortest run has a sixteenth, in which beta = sqrt(K/T) must be at most 1.
+        return max(512, options.steps)
     return quick if options.quick else full
 
 
@@ -56,6 +57,6 @@ def ladder(steps: int) -> list[int]:
 def windowed(step: np.ndarray, error: np.ndarray, ends: list[int]) -> np.ndarray:
     """The mean of error [S, R] over the second half of the first t steps, for every t of `ends`.
 
-    One iterate's squared error swings by more than its mean; a window holds many.
+    One squared error varies by more than its mean, so a window averages many.
     """
     return np.stack([error[:, (step > t / 2) & (step <= t)].mean(1) for t in ends], axis=1)

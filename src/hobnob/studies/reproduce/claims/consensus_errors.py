@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hobnob.report.intervals import intervals
+from hobnob.report.picture import Picture
 from hobnob.studies.cell import Bench, Cell, Found
 from hobnob.studies.reproduce.claims._claim import Claim, Criterion, Finding, below
 from hobnob.studies.reproduce.claims._rates import DIFFERING, differing, seeds
-from hobnob.studies.statistics import mean_interval, slope_interval
+from hobnob.studies.statistics import Interval, mean_interval, slope_interval
 from hobnob.studies.study import Options
 
 AGENTS, TERMS = 16, 4
-STEP = 0.004  # well below 1 - sqrt(rho) = 0.05 of the ring: beta's own damping is to stay small
+STEP = 0.004  # well below 1 - sqrt(rho) = 0.05 of the ring, so that beta's damping stays small
 FACTORS = (1.0, 0.5, 0.25, 0.125)
-SMOOTHNESS, CONVEXITY = 1.0, 0.25  # L_g and mu_g, as DSBO is told
+SMOOTHNESS, CONVEXITY = 1.0, 0.25  # the L_g and mu_g given to DSBO
 OWN_STEP = {"x": "alpha", "y": "gamma", "s": "beta", "h": "beta", "u": "beta", "v": "beta"}
 NEAR = 0.2
 RECORDS = 60  # of a stage
 
-# A run goes through stages of constant steps, and ends one variable's sweep before the next.
-# The first stage only brings it to where it stays.
+# A run goes through stages of constant step sizes, one variable's sweep after the other.
+# The first stage only reaches the stationary state.
 SWEEPS = ("alpha", "gamma", "beta", "all")
 STAGES = [("none", 1.0)] * 2 + [(swept, f) for swept in SWEEPS for f in FACTORS[1:]]
 
@@ -79,7 +80,7 @@ class ConsensusErrors(Claim):
             )
             for w in OWN_STEP
         ]
-        # The bound itself, with its constants: the largest share of it that is taken up.
+        # The bound itself, with its constants: the largest ratio of an error to its bound.
         bound = {w: 4 * STEP**2 * m * distance**2 for w, m in added().items()}
         shares = {
             (w, n): mean_interval(base[w][:, i] / bound[w][i])
@@ -164,7 +165,7 @@ def measure(bench: Bench, network: str, stage: int, seeds: list[int]) -> Found:
 
 
 def _stage(options: Options) -> int:
-    """Steps of a stage; a whole number of records."""
+    """Steps of a stage, a multiple of the recording interval."""
     steps = options.steps / len(STAGES) if options.steps else (600 if options.quick else 3000)
     return RECORDS * max(1, round(steps / RECORDS))
 
@@ -174,11 +175,11 @@ def _places(swept: str) -> list[int]:
     return [1, *(i for i, (name, _) in enumerate(STAGES) if name == swept)]
 
 
-def _slope(errors: np.ndarray, swept: str) -> Any:
+def _slope(errors: np.ndarray, swept: str) -> Interval:
     return slope_interval(FACTORS, errors[:, _places(swept)])
 
 
-def _by_step(ring: Found) -> Any:
+def _by_step(ring: Found) -> Picture:
     return intervals(
         {
             f"{w}, in {own}": {
@@ -200,8 +201,8 @@ def _by_step(ring: Found) -> Any:
 
 def _by_network(
     networks: tuple[str, ...], distance: np.ndarray, base: Mapping[str, np.ndarray]
-) -> Any:
-    """Divided by the bound's form, so that what is in keeping with it does not rise."""
+) -> Picture:
+    """Errors divided by the form of the bound: level if they are proportional to it."""
     return intervals(
         {
             w: {
@@ -222,7 +223,7 @@ def _by_network(
 
 
 def added() -> dict[str, float]:
-    """The mean square of what an agent adds to each variable in a step, at the solution.
+    """The mean square of an agent's increment of each variable, at the solution.
 
     For x it is the paper's bound on s - u q h, four times C_f^2 (1 + (L_g / mu_g)^2).
     """
@@ -245,7 +246,7 @@ def added() -> dict[str, float]:
     }
 
 
-def _rows(networks: tuple[str, ...], found: Mapping[str, Found]) -> Any:
+def _rows(networks: tuple[str, ...], found: Mapping[str, Found]) -> Iterator[dict[str, object]]:
     for network in networks:
         for w in OWN_STEP:
             for (swept, factor), error in zip(STAGES, found[_cell(network)][w].T, strict=True):

@@ -1,4 +1,4 @@
-"""Claim 3: DSBO beats DBSA at equal samples, and where DBSA ends."""
+"""Claim 3: DSBO beats DBSA at equal samples; DBSA ends at a wrong point."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from hobnob.algorithms.dbsa import DBSA
 from hobnob.algorithms.dsbo import DSBO
 from hobnob.core.algorithm import Algorithm
+from hobnob.core.data import Source
 from hobnob.core.schedules import pl_average, pl_outer
 from hobnob.networks.lines import ring
 from hobnob.problems.quadratic import Quadratic, quadratic
@@ -138,7 +139,7 @@ class DbsaBias(Claim):
 def descend(
     bench: Bench, method: str, offset: float, kinds: tuple[str, ...], steps: int, sims: int
 ) -> Found:
-    """For all seeds and kinds of agents: the mean iterate's error along the way, and its end."""
+    """For all seeds and kinds of agents: the error of the mean iterate over time, and its end."""
     network, algorithm = ring(AGENTS), _algorithm(method, offset)
     if method == "DBSA":
         samples_of_dsbo = steps * (TERMS + 2)
@@ -165,7 +166,7 @@ def descend(
 
 @lru_cache
 def make(kind: str) -> Quadratic:
-    """As many records without noise as with it, so that one program serves both."""
+    """The same number of records with and without noise, so that one program serves both."""
     return quadratic(
         AGENTS,
         DIM_X,
@@ -182,7 +183,7 @@ def make(kind: str) -> Quadratic:
 def where_local_hypergradients_vanish(problem: Quadratic) -> np.ndarray:
     """x with mean_k (grad_x f_k - J_k q_k grad_y f_k) = 0 at (x, y*(x)), q_k of agent k's own H."""
 
-    def mean_by_agent(data: Any, name: str) -> np.ndarray:
+    def mean_by_agent(data: Source, name: str) -> np.ndarray:
         records = data.arrays[name]
         return records.reshape(AGENTS, -1, *records.shape[1:]).mean(axis=1)
 

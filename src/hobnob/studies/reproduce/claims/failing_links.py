@@ -22,8 +22,8 @@ from hobnob.studies.study import Options
 AGENTS, TERMS, OFFSET = 10, 8, 30.0
 L, MU, MU_OUTER = 0.75, 0.25, 0.5
 RATES = (5, 10, 30)  # percent of the links that are down in a round
-CONTROL = 99  # not judged: it tells what harm would look like
-MOST = 1.25  # how much larger an error still counts as no harm
+CONTROL = 99  # not judged; it shows what harm would look like
+MOST = 1.25  # an error up to this factor larger counts as no harm
 
 
 class FailingLinks(Claim):
@@ -98,7 +98,7 @@ class FailingLinks(Claim):
 
 
 def descend(bench: Bench, percent: int, steps: int, sims: int) -> Found:
-    """Where a run ends: the mean iterate [seeds, d_x] and the agents' own [seeds, K, d_x]."""
+    """The end of a run: the mean iterate [seeds, d_x] and the agents' own [seeds, K, d_x]."""
     result = bench.solve(
         make(),
         ring(AGENTS),

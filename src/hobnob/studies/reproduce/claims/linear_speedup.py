@@ -1,9 +1,8 @@
-"""Claim 2: agents need the same samples in all, however many they are, so fewer steps."""
+"""Claim 2: K agents need the same total of samples for any K, so 1/K of the steps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from hobnob.studies.reproduce.claims.policy_slope import shared_cells, shared_cu
 from hobnob.studies.statistics import Interval, slope_interval
 from hobnob.studies.study import Options
 
-CLOSE = 0.25  # how far a slope's interval may reach from what the theory says
+CLOSE = 0.25  # how far a slope's interval may reach from the theory's slope
 
 
 class LinearSpeedup(Claim):
@@ -67,8 +66,8 @@ class LinearSpeedup(Claim):
         )
 
 
-def _errors_at_equal_samples(curves: Mapping[Any, Found]) -> tuple[float, np.ndarray]:
-    """The most samples that every K has drawn, and the mean error over the last fifth of them."""
+def _errors_at_equal_samples(curves: Mapping[policy.PolicyRun, Found]) -> tuple[float, np.ndarray]:
+    """The most samples that every K has drawn, and the mean error over their last fifth."""
     total = {run: c["samples"][0] * run.agents for run, c in curves.items()}
     most = min(samples[-1] for samples in total.values())
     late = {run: (samples > 0.8 * most) & (samples <= most) for run, samples in total.items()}

@@ -23,7 +23,7 @@ from hobnob.studies.study import Options
 AGENTS, OFFSET, TERMS = 16, 50, 12
 STEPS = (64000, 8000)  # full, quick
 CLOSE = 1.25
-SIMS = 30  # the quotient at the end spreads too much for ten to decide
+SIMS = 30  # with ten, the interval of the final quotient is too wide to decide
 
 
 class NetworkFades(Claim):

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from hobnob.core.problem import Problem
+from hobnob.metrics.view import View
 from hobnob.report.intervals import intervals
+from hobnob.report.picture import Picture
 from hobnob.studies.cell import Bench, Cell, Found
 from hobnob.studies.reproduce.claims._claim import Claim, Criterion, Finding, below
 from hobnob.studies.reproduce.claims._rates import ladder, longest, seeds
-from hobnob.studies.statistics import mean_interval, slope_interval
+from hobnob.studies.statistics import Interval, mean_interval, slope_interval
 from hobnob.studies.study import Options
 
 DIM, RECORDS, NOISE = 3, 60, 0.3
@@ -63,7 +65,7 @@ class NonconvexRate(Claim):
         along_t = [found[_cell("ring", middle, t)] for t in steps]
         along_k = [found[_cell("ring", k, steps[-1])] for k in agents]
 
-        def slope(x: list[int], cells: list[Found], part: str) -> Any:
+        def slope(x: list[int], cells: list[Found], part: str) -> Interval:
             return slope_interval(x, np.stack([cell[part] for cell in cells], axis=1))
 
         in_t, in_k = slope(steps, along_t, "whole"), slope(agents, along_k, "whole")
@@ -112,7 +114,7 @@ def measure(bench: Bench, network: str, agents: int, steps: int, seeds: list[int
     from hobnob.algorithms.dsbo import DSBO
     from hobnob.core.schedules import nonconvex
 
-    def gradient(view: Any) -> float:
+    def gradient(view: View) -> float:
         return squared_gradient(view.flat_x)
 
     result = bench.solve(
@@ -155,7 +157,7 @@ def alike(agents: int) -> Problem:
 
 
 def squared_gradient(x: np.ndarray) -> float:
-    """|grad F(x)|^2 in closed form, which spares a run the exact solver: y*(x) = x."""
+    """|grad F(x)|^2 in closed form, since y*(x) = x. It saves the exact solver."""
     residuals = x - _records()[0]
     gradient = (2 * residuals / (1 + residuals**2) ** 2).mean(axis=0)
     return float(gradient @ gradient)
@@ -180,7 +182,7 @@ def _records() -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 
 def _curvatures() -> np.ndarray:
-    """Of F at x = 0, one for each coordinate: F is a sum over them."""
+    """Second derivatives of F at x = 0, by coordinate: F is a sum over coordinates."""
     squares = _records()[0] ** 2
     return ((2 - 6 * squares) / (1 + squares) ** 3).mean(axis=0)
 
@@ -203,7 +205,7 @@ def _cell(network: str, agents: int, steps: int) -> str:
     return f"04-{network}-{agents}-{steps}"
 
 
-def _picture(axis: str, places: list[int], cells: list[Found], label: str) -> Any:
+def _picture(axis: str, places: list[int], cells: list[Found], label: str) -> Picture:
     return intervals(
         {
             f"whole run, {label}": {

@@ -12,8 +12,8 @@ from hobnob.studies.reproduce.claims._claim import Claim, Criterion, Finding
 from hobnob.studies.study import Options
 
 CLOSE = (-1.2, -0.8)
-SIMS = 30  # the slope of one simulation spreads too much for ten to decide
-PREFIX = "01-02-"  # claim 2 is about the same runs
+SIMS = 30  # with ten, the interval of the slope is too wide to decide
+PREFIX = "01-02-"  # claim 2 uses the same runs
 
 
 class PolicySlope(Claim):
@@ -52,7 +52,7 @@ class PolicySlope(Claim):
 
 
 def shared_cells(options: Options) -> list[Cell]:
-    """The runs that this claim and claim 2 are about."""
+    """The cells that this claim and claim 2 share."""
     sims = policy.simulations(options, SIMS)
     return policy.cells(policy.dsbo_runs(options), sims, options.data, PREFIX)
 

@@ -46,11 +46,11 @@ class Kind(NamedTuple):
     quick: tuple[str, ...]
     scale: Scale
     terms: int
-    cost: int  # samples an agent in a step of DSBO
+    cost: int  # samples that an agent draws in a step of DSBO
     fewer: tuple[tuple[str, str], ...]  # the first needs fewer samples an agent than the second
 
 
-# "alone" is for one agent that holds the data of all. It tells what a method gains from agents.
+# "alone": one agent with all data. It shows what a method gains from several agents.
 KINDS = {
     "bilevel": Kind(
         ("BSA", "stocBiO", "ALSET", "FedNest alone", "FedNest", "FedSBO", "DSBO"),
@@ -170,8 +170,8 @@ class TableOne(Claim):
 
 
 class Need(NamedTuple):
-    """Samples an agent: the median over seeds, its interval; the factor of the step sizes, and how
-    far |grad F|^2 rises above its start on the way."""
+    """Samples an agent: the median over seeds and its interval; the factor of the step sizes, and
+    the largest |grad F|^2 on the way relative to its start."""
 
     value: float
     low: float
@@ -222,14 +222,14 @@ def _problem(kind: str, alone: bool) -> Problem:
     many = policy(AGENTS, 20, 5)
     if not alone:
         return many
-    # Rewards of an agent that is drawn at random would spread by that much more.
+    # The mean reward of a random agent adds this variance.
     noise = float(np.sqrt(1 + many.rewards.var(axis=0).mean()))
     mean = many.rewards.mean(axis=0, keepdims=True)
     return Policy(many.features, many.transitions, mean, reward_noise=noise)
 
 
 def _contest(kind: str, method: str) -> tuple[Problem, Network, Algorithm]:
-    """What a method is measured on, and with which step sizes before they are scaled."""
+    """The problem, the network and the method with its unscaled step sizes."""
     half, name = KINDS[kind], method.split()[0]
     algorithm: Any = algorithms.get(name.lower()).suggest(half.scale)
     if hasattr(algorithm, "terms"):
@@ -242,7 +242,7 @@ def _contest(kind: str, method: str) -> tuple[Problem, Network, Algorithm]:
 
 
 def _samples_until(run: Found, eps: float) -> np.ndarray:
-    """For every seed; infinite where it never gets there."""
+    """Samples of every seed until eps is reached; infinite if it never is."""
     there = run["mean_square"] <= eps
     return np.where(there.any(axis=1), run["samples"][there.argmax(axis=1)], np.inf)
 
@@ -250,13 +250,13 @@ def _samples_until(run: Found, eps: float) -> np.ndarray:
 def _needs(
     kind: str, method: str, options: Options, found: Mapping[str, Found]
 ) -> dict[float, Need]:
-    """By eps, each with the step sizes that are best for it."""
+    """What a method needs, by eps, each with the step sizes that are best for it."""
     tried = {factor: found[_name(kind, method, factor)] for factor in _factors(options)}
     needs = {}
     for eps in _targets(options):
         factor = chosen(tried, lambda run, eps=eps: _samples_until(run, eps))
         value, low, high = median_interval(_samples_until(tried[factor], eps)[CHOOSING:])
-        # Who is not there when all samples are spent needs more than those, how many is not known.
+        # A method that spent all samples needs more than those, and how many is not known.
         low = max(0.0, min(low, _samples(kind, options)))
         peak = float(np.median(tried[factor]["peak"][CHOOSING:]))
         needs[eps] = Need(value, low, high, factor, peak)
@@ -264,7 +264,7 @@ def _needs(
 
 
 def _ratio(one: Need, other: Need) -> Interval:
-    """Every value that the two intervals allow; nothing is known where neither gets there."""
+    """All values that the two intervals allow; unknown if neither reaches the target."""
     if np.isinf(one.value) and np.isinf(other.value):
         return Interval(np.nan, 0.0, np.inf)
     high = one.high / other.low if other.low else np.inf
@@ -306,7 +306,7 @@ def _picture(kind: str, needs: Mapping[str, Mapping[float, Need]], samples: int)
     series = {}
     for eps in next(iter(needs.values())):
         reached = {
-            method.replace("alone", "×1"): at[eps][:3]  # short enough to stand beside the others
+            method.replace("alone", "×1"): at[eps][:3]  # short, so that labels fit side by side
             for method, at in needs.items()
             if np.isfinite(at[eps].value)
         }
@@ -339,7 +339,7 @@ def _methods(kind: str, options: Options) -> tuple[str, ...]:
 
 
 def _samples(kind: str, options: Options) -> int:
-    """What everybody may draw: as much as DSBO does in so many steps."""
+    """The budget of every method: what DSBO draws in this many steps."""
     return KINDS[kind].cost * (options.steps or (2000 if options.quick else 10_000))
 
 

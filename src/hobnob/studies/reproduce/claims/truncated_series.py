@@ -1,4 +1,4 @@
-"""Claim 9: the truncated series for the inverse Hessian, and what it misses."""
+"""Claim 9: the error of the truncated series for the inverse Hessian."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from hobnob.studies.study import Options
 
 CONDITIONS = (3, 30)  # L / mu of the pooled inner Hessian: well and ill conditioned
 DIM = 10
-SMALLEST = 1e-10  # where the bound ends: below, rounding begins to show
-RUN_LENGTH = 1000  # for the paper's own b, which is to leave at most 1 / T^3
+SMALLEST = 1e-10  # below it, rounding errors show
+RUN_LENGTH = 1000  # for the paper's b, which must leave at most 1 / T^3
 BETAS = (0.025, 0.1, 0.4)
-FEW_TERMS = 4  # few enough for the truncation to be seen through the noise
+FEW_TERMS = 4  # few enough for the truncation to show in spite of noise
 SLOPE_REACH, NOISE_REACH = (0.9, 1.1), (0.4, 0.6)
 BIAS_REACH = (0.9, 1.1)
 
@@ -178,7 +178,7 @@ def with_exact_averages(bench: Bench, condition: int, sims: int) -> Found:
 
 
 def with_sampled_averages(bench: Bench, sims: int, draws: int) -> Found:
-    """q h with v_i+ = (1 - beta) v_i + beta H(xi_i) at a point that stays: its noise and bias."""
+    """q h with v_i+ = (1 - beta) v_i + beta H(xi_i) at a fixed point: its noise and bias."""
     records = _records(CONDITIONS[0])
     hessian = records.mean(axis=0)
     smoothness = float(np.linalg.eigvalsh(hessian)[-1])
@@ -211,7 +211,7 @@ def with_sampled_averages(bench: Bench, sims: int, draws: int) -> Found:
         for group in range(sims):
             for i, beta in enumerate(BETAS):
                 key = jax.random.fold_in(jax.random.key(group), i)
-                # After 5 / beta steps the averages have forgotten where they started.
+                # After 5 / beta steps the averages no longer depend on their start.
                 found = np.asarray(sampled(key, beta, int(5 / beta)))
                 noise[group, i] = np.sqrt(found.var(axis=0, ddof=1).sum())
                 bias[group, i] = (found.mean(axis=0) - exact) @ missed / (missed @ missed)

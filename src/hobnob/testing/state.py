@@ -26,7 +26,7 @@ def state(trial: Trial) -> None:
     program = trial.sampled
     problem, run = program.problem, program.run
     with problem.precision():
-        shapes = run.shapes
+        shapes = jax.eval_shape(run._init, run.world)  # of `init`, before any step
         fields: tuple[str, ...] = getattr(shapes, "_fields", ())
         expect(fields, f"`init` returned a {type(shapes).__name__}, not a NamedTuple")
         for name, size in (("x", problem.dim_x), ("y", problem.dim_y)):

@@ -33,7 +33,7 @@ def relabelling(trial: Trial) -> None:
     run = program.elsewhere(relabelled, Network(W), keys=program.run.world.keys[_ORDER])
     before, after = program.end(30), program.end(30, run)
     for variable, value in before.items():
-        off = np.abs(after[variable] - value[_ORDER])
+        off = np.abs(np.subtract(after[variable], value[_ORDER], dtype=float))
         worst = int(off.reshape(len(_ORDER), -1).max(axis=1).argmax())
         expect(
             off.max() <= 1e-10,
@@ -58,8 +58,8 @@ def identical_agents(trial: Trial) -> None:
     )
     run = program.elsewhere(places=places, keys=world.keys[first])
     for variable, value in program.end(50, run).items():
-        spread = np.abs(value - value[0]).max()
+        spread = np.abs(np.subtract(value, value[0], dtype=float)).max(initial=0)
         expect(
-            spread <= 1e-12 * max(1, np.abs(value).max()),
+            spread <= 1e-12 * max(1, np.abs(value).max(initial=0)),
             f"after 50 steps {variable} of identical agents differs by {spread:.1e}",
         )

@@ -110,7 +110,7 @@ def test_the_list_of_rooms_is_the_list_of_folders() -> None:
 def test_the_picture_of_the_house_shows_these_rooms() -> None:
     (page,) = DOCS.rglob("design.md")
     picture = re.search(r"^    src/hobnob/\n((?:      .*\n)+)", page.read_text(), re.MULTILINE)
-    assert picture, "docs/design.md has no picture of the house"
+    assert picture, "docs/explanation/design.md has no picture of the house"
     shown = re.findall(r"^      (\w+)/", picture[1], re.MULTILINE)
     assert shown == ROOMS
 

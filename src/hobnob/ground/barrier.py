@@ -21,7 +21,5 @@ def materialised(array: jax.Array) -> jax.Array:
 
 
 @materialised.def_vmap
-def _materialised_batched(
-    size: int, batched: list[bool], array: jax.Array
-) -> tuple[jax.Array, bool]:
+def _of_several(size: int, batched: list[bool], array: jax.Array) -> tuple[jax.Array, bool]:
     return materialised(array), batched[0]

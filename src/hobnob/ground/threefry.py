@@ -57,9 +57,8 @@ def uniform(key: jax.Array, shape: Sequence[int], dtype: Any, least: float = 0.0
 def normal(key: jax.Array, shape: Sequence[int], dtype: Any) -> jax.Array:
     """`jax.random.normal`."""
     least = float(np.nextafter(np.array(-1, dtype), np.array(0, dtype)))
-    return materialised(
-        lax.erf_inv(uniform(key, shape, dtype, least)) * np.array(np.sqrt(2), dtype)
-    )
+    numbers = lax.erf_inv(uniform(key, shape, dtype, least))
+    return materialised(numbers * np.array(np.sqrt(2), dtype))
 
 
 def integers(key: jax.Array, shape: Sequence[int], bound: ArrayLike) -> jax.Array:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from runpy import run_path
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -59,6 +61,16 @@ class Mine(hb.Algorithm):
 def test_a_good_algorithm_passes_all_checks() -> None:
     assert hb.testing.check_algorithm(Mine) == [name for name, _ in hb.testing.checks_for(Mine)]
     assert len(hb.testing.checks_for(Mine)) == len(hb.testing._CHECKS)
+
+
+def test_the_algorithm_of_the_guide_is_checked_in_a_file_of_its_own(tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()
+    found = re.search(r"^```python src/.*\n((?:.*\n)*?)```$", guide, re.MULTILINE)
+    assert found
+    file = tmp_path / "mine.py"
+    file.write_text(found[1])
+    theirs = run_path(str(file))["GossipSOBA"]
+    assert hb.testing.check_algorithm(theirs, only="services") == ["services"]
 
 
 # --- algorithms that are broken, one way each --------------------------------------------------

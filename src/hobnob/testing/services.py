@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import get_opaque_trace_state
 
 from hobnob.core.agent import Agent
 from hobnob.core.ledger import Ledger
+from hobnob.fast.traces import current_trace
 from hobnob.testing.check import Unmet, check
 from hobnob.testing.trial import Trial
 
@@ -80,7 +80,7 @@ class Watched(Agent):
 
     def __init__(self, *given: Any):
         super().__init__(*given)
-        self._home = get_opaque_trace_state()
+        self._home = current_trace()
 
     draw_outer = _at_home(Agent.draw_outer)
     draw_inner = _at_home(Agent.draw_inner)
@@ -117,7 +117,7 @@ class Watched(Agent):
         self._look("agent.repeat")
 
         def inside(agent: Any, i: Any, value: Tree) -> Tree:
-            agent._home = get_opaque_trace_state()
+            agent._home = current_trace()
             return body(agent, i, value)
 
         return super().repeat(times, inside, start)
@@ -126,7 +126,7 @@ class Watched(Agent):
         """The agent's own vmap over the records of a batch is no fault of the algorithm."""
 
         def inside(single: Any) -> Any:
-            home, self._home = self._home, get_opaque_trace_state()
+            home, self._home = self._home, current_trace()
             try:
                 return derive(single)
             finally:
@@ -142,7 +142,7 @@ class Watched(Agent):
         return watched  # type: ignore[return-value]
 
     def _look(self, name: str) -> None:
-        if get_opaque_trace_state() != self._home:
+        if current_trace() != self._home:
             raise Unmet(
                 f"{name} is used inside a transformation of JAX's own (a loop, cond, vmap, grad or "
                 f"jit), or inside agent.repeat by the agent of outside"

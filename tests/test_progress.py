@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hobnob.run.progress import Progress
+from hobnob.run.progress import ProgressBar
 
 DEADLINE = 240.0
 
@@ -89,14 +89,18 @@ def test_a_terminal_gets_nothing_where_that_is_asked_for(tmp_path):
 
 def test_a_pipe_gets_a_bar_only_by_request(capfd):
     for shown, expected in ((None, ""), (False, ""), (True, "250/500")):
-        with Progress(500, 0, shown) as bar:
-            bar.update(250, 12_345.6, {})
+        bar = ProgressBar(shown)
+        bar.start(0, 500)
+        bar.chunk(250, 12_345.6, {})
+        bar.end()
         captured = capfd.readouterr()
         assert captured.out == ""
         assert expected in captured.err
         assert bool(captured.err) == bool(expected)
-    with Progress(500, 100, True) as bar:
-        bar.update(500, 0.5, {})
+    bar = ProgressBar(True)
+    bar.start(100, 500)
+    bar.chunk(500, 0.5, {})
+    bar.end()
     captured = capfd.readouterr().err
     assert "500/500" in captured
     assert "0.5 steps/s" in captured

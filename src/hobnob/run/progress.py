@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from hobnob.ground.terminal import Bar
+from hobnob.ground.terminal import is_watched
 from hobnob.run.observers import Observer, Row
 
 _SHOWN = ("objective", "outer_loss", "gradient_norm", "consensus_x")
 
 
-class ProgressBar(Bar, Observer):
+class ProgressBar(Observer):
     """On standard error; silent if `shown` is False, or None off a terminal."""
 
     def __init__(self, shown: bool | None):
-        super().__init__(_make_bar, shown)
+        self._bar = _make_bar() if is_watched(shown) else None
 
     def start(self, step: int, steps: int) -> None:
         if self._bar:

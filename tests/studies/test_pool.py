@@ -100,7 +100,7 @@ def test_ctrl_c_keeps_what_is_under_way_and_the_next_call_goes_on(tmp_path: Path
     [
         (bad_input, "Measuring bad failed. gamma is too large."),
         (broken, "ZeroDivisionError: a mistake in the code"),
-        (dies, "ended without a word while measuring bad"),
+        (dies, "ended without a message while measuring bad"),
     ],
 )
 def test_a_cell_that_fails_names_itself(measure: Any, message: str, tmp_path: Path) -> None:

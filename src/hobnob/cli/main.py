@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("config", type=Path, metavar="CONFIG.toml")
     run.set_defaults(act=_run)
 
-    resume = commands.add_parser("resume", help="go on with a run that was stopped")
+    resume = commands.add_parser("resume", help="resume a run that was stopped")
     resume.add_argument("folder", type=Path, metavar="DIR")
     resume.set_defaults(act=_resume)
 
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
         "reproduce",
         help="the paper's experiments (hyperopt, policy) and its claims, measured",
         description="Run the paper's experiments or measure its claims, and write a page. "
-        "Ctrl-C stops; the same command goes on.",
+        "Ctrl-C stops it; the same command resumes it.",
     )
     reproduce.add_argument("study", choices=("hyperopt", "policy", "claims"))
     reproduce.add_argument("--data", metavar="FILE", help="a LIBSVM file, or scikit-learn's name")
@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         help="several algorithms on one problem and network, and which one to take",
         description="Run several algorithms on what a configuration file describes, each with a "
         "small search for step sizes under the same budget, and write a page. A table [algorithm] "
-        "with settings takes part as it is. Ctrl-C stops; the same command goes on.",
+        "with settings takes part as it is. Ctrl-C stops it; the same command resumes it.",
     )
     compare.add_argument("config", type=Path, metavar="CONFIG.toml")
     compare.add_argument(
@@ -181,7 +181,7 @@ def _reproduce(options: argparse.Namespace) -> int:
         command=f"hobnob reproduce {name}{study.flags(asked)}",
     )
     if report is None:
-        print(f"Stopped. The same command goes on: what is done is in {folder}.")
+        print(f"Stopped. The same command resumes it; what is done is in {folder}.")
         return INTERRUPTED
     study_folder.show(report, folder)
     return DONE
@@ -221,7 +221,7 @@ def _compare(options: argparse.Namespace) -> int:
         command=f"hobnob compare {options.config}{flags}",
     )
     if found is None:
-        print(f"Stopped. The same command goes on: what is done is in {folder}.")
+        print(f"Stopped. The same command resumes it; what is done is in {folder}.")
         return INTERRUPTED
     study_folder.show(found.report, folder)
     return DONE if found.reached else NOT_CONVERGED

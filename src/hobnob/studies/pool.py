@@ -150,8 +150,8 @@ def _receive(line: Connection, crew: _Crew, on_progress: OnProgress) -> None:
         word, value = line.recv()
     except EOFError:
         raise CellError(
-            f"A worker ended without a word while measuring {cell.name}. Was there enough memory? "
-            f"The same command goes on from here."
+            f"A worker ended without a message while measuring {cell.name}. Was there enough "
+            f"memory? The same command resumes from here."
         ) from None
     if word == "failed":
         raise CellError(f"Measuring {cell.name} failed. {value}")

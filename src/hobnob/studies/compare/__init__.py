@@ -119,7 +119,7 @@ def compare(
         seeds: how many are measured, besides those that choose the step sizes.
         target: the value of F to be reached (default: 1 % above the best centralised one).
         quick: a small search and a small budget.
-        out: a folder for the page, its pictures and all numbers. The same call goes on there after
+        out: a folder for the page, its pictures and all numbers. The same call resumes there after
             an interruption.
         progress: a bar on standard error; None shows it where that is a terminal.
 
@@ -145,7 +145,7 @@ def compare(
             command="hb.compare(problem, network, ...)",
         )
     if found is None:
-        raise KeyboardInterrupt("The comparison was stopped. With out=DIR the same call goes on.")
+        raise KeyboardInterrupt("The comparison was stopped. With out=DIR the same call resumes.")
     return found if out is not None else replace(found, page=None)
 
 

@@ -127,10 +127,10 @@ def _curves(
     muted = [name for name in shown if name not in _coloured(standings, shown, own)]
     assert facts.target is not None
 
-    def against(column: str, label: str, less: float, aim: tuple[float, str] | None) -> Tabs:
+    def against(column: str, label: str, minus: float, aim: tuple[float, str] | None) -> Tabs:
         pictures = {
             AXES_SHORT[axis]: convergence(
-                {n: (curves[n][axis], curves[n][column] - less) for n in shown},
+                {n: (curves[n][axis], curves[n][column] - minus) for n in shown},
                 words,
                 label,
                 log_x=True,
@@ -147,9 +147,10 @@ def _curves(
     if facts.start is None:
         where = "At the mean of all agents' x and y, over all data."
     best = facts.best or 0.0
-    label = facts.what if facts.best is None else f"{facts.what} less {best:.4g}"
+    sign = "−" if best >= 0 else "+"
+    label = facts.what if facts.best is None else f"{facts.what} {sign} {abs(best):.4g}"
     if facts.best is not None:
-        where += f" The best centralised value, {best:.4g}, is taken off."
+        where += f" The best centralised value, {best:.4g}, is subtracted."
     sections = [
         Section(
             facts.what[0].upper() + facts.what[1:],
@@ -201,13 +202,13 @@ def _search(rules: Rules) -> str:
     grid = rules.grid
     common, outer = (", ".join(f"{f:g}" for f in factors) for factors in grid[:2])
     return (
-        f"Step sizes are what a method suggests for the curvature of the inner problem at the "
-        f"start, all times one of {common}, and that of x besides times one of {outer}. Each of "
-        f"these {len(grid.points)} pairs had 1/{SHARE} of the budget, the best {grid.finalists} "
-        f"then all of it, with {CHOOSING} seeds; the best of those was measured with others. So a "
-        f"search cost {rules.search_cost:g} budgets a seed, the same for every method, which is "
-        f"not counted in what it needed. A try that diverges is as bad as one can be. What is "
-        f"given with its own settings is not searched for."
+        f"A method suggests step sizes for the curvature of the inner problem at the start. The "
+        f"search multiplies all of them by one of {common}, and that of x also by one of {outer}. "
+        f"Each of these {len(grid.points)} pairs ran with 1/{SHARE} of the budget, and the best "
+        f"{grid.finalists} with all of it, with {CHOOSING} seeds. The best of those was measured "
+        f"with other seeds. The search cost {rules.search_cost:g} budgets a seed, the same for "
+        f"every method; this is not counted in what it needed. A try that diverges ranks last. "
+        f"Methods with given settings are not searched for."
     )
 
 
@@ -226,15 +227,16 @@ def _method(facts: Facts, rules: Rules) -> str:
     left_out = [f"{name}: {reason}" for name, reason in facts.left_out.items()]
     return "\n\n".join(
         [
-            f"{aim} It is reached at the first recorded step that is at or below; about {ROWS} "
-            f"steps of a run are recorded. Where a run ended is the median of its last tenth.",
-            "Samples, messages and bytes are counted per agent from what a step does, the mean "
-            "over agents. Seconds are those of one run with one seed, all agents simulated in one "
-            "process that is kept to cores of its own where several run, without compiling and "
-            "measuring. Other work on the machine is in them, and no network is: they say little "
-            "about a real one.",
-            f"Medians over {rules.seeds} seeds. Intervals are at 95 % and assume nothing of the "
-            "distribution; fewer than 6 seeds have none.",
+            f"{aim} A run reaches it at the first recorded step with a value at or below it. About "
+            f"{ROWS} steps of a run are recorded. The value at the end of a run is the median of "
+            f"its last tenth.",
+            "Samples, messages and bytes are those of an agent, the mean over agents, counted from "
+            "what a step does. Seconds are those of one run with one seed, without compilation and "
+            "measurements. All agents are simulated in one process, so there is no network in "
+            "them, and other work on the machine adds to them: they say little about a real "
+            "network.",
+            f"Medians over {rules.seeds} seeds. Intervals are at 95 % and assume nothing about the "
+            "distribution; fewer than 6 seeds give none.",
             *(["Left out. " + " ".join(left_out)] if left_out else []),
         ]
     )

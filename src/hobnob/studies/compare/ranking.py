@@ -73,7 +73,7 @@ def recommendation(standings: list[Standing], goal: str, what: str) -> str:
     if not there:
         nearest = min(order, key=lambda s: s.end.value)
         if not np.isfinite(nearest.end.value):
-            return "Every method diverged: the problem wants smaller steps than were tried."
+            return "Every method diverged: this problem needs smaller step sizes than were tried."
         return (
             f"No method reached {goal} within the budget: {_titled(nearest)} came nearest, with "
             f"{what} = {nearest.end.value:.4g} at the end, so give them more."
@@ -81,7 +81,7 @@ def recommendation(standings: list[Standing], goal: str, what: str) -> str:
     by_samples, by_bytes = (_least(there, cost) for cost in ("samples", "bytes"))
     if by_samples is by_bytes:
         alike = _alike(there, by_samples, "samples", "bytes")
-        also = f"; these seeds do not tell it from {_listed(alike)}" if alike else ""
+        also = f"; these seeds can't distinguish it from {_listed(alike)}" if alike else ""
         only = "alone reached it" if len(there) == 1 else "needed the fewest of both"
         return f"Take {_titled(by_samples)}: {_took(by_samples, goal)}, and {only}{also}."
     for best, other, first, second in (
@@ -90,11 +90,11 @@ def recommendation(standings: list[Standing], goal: str, what: str) -> str:
     ):
         if best in _alike(there, other, second):
             return (
-                f"Take {_titled(best)}: {_took(best, goal)}, the fewest {first}; its {second} "
-                f"these seeds do not tell from the fewest, those of {_titled(other)}."
+                f"Take {_titled(best)}: {_took(best, goal)}, the fewest {first}. These seeds can't "
+                f"distinguish its {second} from the fewest, those of {_titled(other)}."
             )
     return (
-        f"Take {_titled(by_samples)} where samples are dear and {_titled(by_bytes)} where bytes "
+        f"Take {_titled(by_samples)} if samples are expensive and {_titled(by_bytes)} if bytes "
         f"are: to reach {goal} the first took {_both(by_samples)}, the second {_both(by_bytes)}."
     )
 

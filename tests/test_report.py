@@ -382,6 +382,22 @@ def test_star_has_its_hub_in_the_centre():
     np.testing.assert_allclose(places[0], 0, atol=1e-12)
 
 
+def test_a_server_stands_in_the_middle_if_links_carried_nothing():
+    ring, sent = nx.cycle_graph(4), np.array([10.0, 20, 30, 40])
+    picture = network_map(ring, np.zeros(4), dict.fromkeys(ring.edges, 0.0), server=sent)
+    assert "server" in texts(picture)
+    assert picture.caption == (
+        "4 agents, a server. All agents agree. "
+        "An agent exchanged 10 B to 40 B with a server: the wider, the more."
+    )
+    carried = [row for row in rows(picture) if row["quantity"] == "bytes carried"]
+    assert [float(row["value"]) for row in carried] == sent.tolist()
+    assert {row["neighbour"] for row in carried} == {"server"}
+    both = network_map(ring, np.ones(4), dict.fromkeys(ring.edges, 5.0), server=sent)
+    assert "server" not in texts(both)
+    assert "4 agents, 4 links." in both.caption
+
+
 def test_two_thousand_agents_become_a_histogram():
     distance = 10 ** np.random.default_rng(0).uniform(-6, 0, 2000)
     picture = network_map(nx.cycle_graph(2000), distance)

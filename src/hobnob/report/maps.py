@@ -210,4 +210,5 @@ def _carried(amounts: Sequence[float], what: str, did: str, where: str = "") -> 
     low, high = style.amount(min(amounts)), style.amount(max(amounts))
     if low == high:
         return f"Each {what} {did} {high}{where}."
-    return f"A {what} {did} {low} to {high}{where}: the wider, the more."
+    article = "An" if what == "agent" else "A"
+    return f"{article} {what} {did} {low} to {high}{where}: the wider, the more."

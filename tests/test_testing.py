@@ -107,6 +107,13 @@ class VmapsProducts(Mine):
         return after._replace(z=after.z - 0.01 * many.mean(axis=0))
 
 
+class LoopsInsideRepeat(LoopsOnItsOwn):
+    def step(self, agent: hb.Agent, state: Any) -> Any:
+        return agent.repeat(
+            2, lambda agent, i, state: LoopsOnItsOwn.step(self, agent, state), state
+        )
+
+
 class Peeks(Mine):
     """It looks at a record of agent 0, whoever it is."""
 
@@ -187,8 +194,9 @@ class Diverges(Mine):
 BROKEN = [
     (Grows, "state", r"must keep the shapes and dtypes"),
     (Nameless, "state", r"`init` returned a tuple, not a NamedTuple"),
-    (LoopsOnItsOwn, "services", r"agent.draw_inner is used inside a transformation"),
-    (VmapsProducts, "services", r"the products of agent.inner_products is used inside"),
+    (LoopsOnItsOwn, "services", r"agent.draw_inner is used inside a loop, a cond or a jit"),
+    (LoopsInsideRepeat, "services", r"agent.draw_inner is used inside a loop, a cond or a jit"),
+    (VmapsProducts, "services", r"a product of agent.inner_products is used inside a vmap"),
     (Peeks, "mailboxes", r"y of agent [1-5] is NaN: it used records that are not its own"),
     (PeeksAtTheProblem, "mailboxes", r"y of agent \d is NaN"),
     (SendsMore, "mailboxes", r"agent 0 sent 20 messages, and 10 were counted"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from hobnob.core.algorithm import Algorithm
 from hobnob.testing.trial import Trial, trial_of
+from hobnob.testing.watched import Unmet
 
 
 class ConformanceError(AssertionError):
@@ -15,10 +16,6 @@ class ConformanceError(AssertionError):
     def __init__(self, message: str, check: str = ""):
         super().__init__(message)
         self.check = check
-
-
-class Unmet(Exception):
-    """What a check found, before the check's name and reason are added."""
 
 
 def expect(holds: Any, found: str) -> None:

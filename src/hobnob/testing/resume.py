@@ -17,7 +17,7 @@ from hobnob.run.solve import solve
 from hobnob.runtimes.simulate import Simulate
 from hobnob.runtimes.simulate.rows import Rows
 from hobnob.testing.check import check, expect
-from hobnob.testing.mailbox import OneAgent
+from hobnob.testing.one_agent import OneAgent
 from hobnob.testing.trial import Program, Trial
 
 _STEPS, _STOP = 100, 40

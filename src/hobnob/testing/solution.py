@@ -13,8 +13,9 @@ from hobnob.core.algorithm import Algorithm
 from hobnob.core.problem import Problem
 from hobnob.ground import keys
 from hobnob.run.run import Run
-from hobnob.testing.check import Unmet, check, expect
+from hobnob.testing.check import check, expect
 from hobnob.testing.trial import Program, Trial
+from hobnob.testing.watched import Unmet
 
 _SEEDS = 40
 

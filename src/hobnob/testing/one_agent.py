@@ -89,12 +89,15 @@ class OneAgent:
     ):
         self._problem, self._algorithm, self._rounds = _blank(problem), algorithm, rounds
         self.use = Use(watch)
+        self._shape: tuple[int, int] | None = None
         self.ways: list[str] = []
         self.init = jax.jit(self._init)
         self.step = jax.jit(self._step)
 
     def shape_of_heard(self, places: Any, key: jax.Array, state: State) -> tuple[int, int]:
         """(rounds, numbers of the longest message)."""
+        if self._shape is not None:
+            return self._shape
         widest = Widest()
         jax.eval_shape(
             lambda *given: self._act(self._algorithm.step, widest, *given),
@@ -103,7 +106,8 @@ class OneAgent:
             jnp.int32(0),
             state,
         )
-        return self._rounds, widest.numbers[0]
+        self._shape = self._rounds, widest.numbers[0]
+        return self._shape
 
     def _init(self, places: Any, key: jax.Array) -> State:
         return self._act(self._algorithm.init, Unheard(), places, key, jnp.int32(0))

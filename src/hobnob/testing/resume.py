@@ -5,7 +5,6 @@ from __future__ import annotations
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -17,7 +16,7 @@ from hobnob.run.solve import solve
 from hobnob.runtimes.simulate import Simulate
 from hobnob.runtimes.simulate.rows import Rows
 from hobnob.testing.check import check, expect
-from hobnob.testing.one_agent import OneAgent
+from hobnob.testing.one_agent import made_for, places_of, shared
 from hobnob.testing.trial import Program, Trial
 
 _STEPS, _STOP = 100, 40
@@ -30,7 +29,7 @@ _STEPS, _STOP = 100, 40
 def resume(trial: Trial) -> None:
     """Stopped, saved and resumed, it gives the same bit for bit; and so does a new process."""
     program = trial.sampled
-    first, second = (_program_text(trial) for _ in range(2))
+    first, second = _program_texts(trial)
     expect(
         first == second,
         "traced twice, the step gives two different programs: it uses something that changes from "
@@ -83,14 +82,12 @@ class _SameProgram(Simulate):
         return found
 
 
-def _program_text(trial: Trial) -> str:
-    """The step of one agent as XLA gets it."""
-    problem, _ = trial.sampled_world
+def _program_texts(trial: Trial) -> list[str]:
+    """The step of one agent as XLA gets it, from two traces."""
+    problem, one = trial.sampled.problem, shared(trial)
     with problem.precision():
-        one = OneAgent(problem, trial.short, rounds=1)
-        places = [jax.tree.map(jnp.asarray, place) for place in problem.place()]
-        mine = tuple(p._replace(start=p.start[0], length=p.length[0]) for p in places)
-        key = trial.sampled.run.world.keys[0]
-        state = jax.eval_shape(one.init, mine, key)
-        heard = jnp.zeros(one.shape_of_heard(mine, key, state), problem.dtype)
-        return one.step.lower(mine, key, jnp.int32(0), state, heard).as_text()
+        mine, key = places_of(problem, 0), trial.sampled.run.world.keys[0]
+        state = one.init(mine, key)
+        heard = np.zeros(one.shape_of_heard(mine, key, state), problem.dtype)
+        given = mine, key, jnp.int32(0), state, heard
+        return [agent.step.lower(*given).as_text() for agent in (one, made_for(trial))]

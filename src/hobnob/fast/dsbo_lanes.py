@@ -24,7 +24,7 @@ from hobnob.core.network import Network
 from hobnob.fast.dsbo_base import FastDSBO
 from hobnob.fast.factored import Factored, factored_hessians
 from hobnob.fast.step import Lift, StateLayout
-from hobnob.fast.xla import laid_out
+from hobnob.fast.xla import laid_out, rolled
 
 _MOST_LANES = 64  # then the next seed waits
 _MOST_SHIFTS = 6  # a ring needs 3; beyond, one product with all of W costs less than the shifts
@@ -138,7 +138,7 @@ class InLanes(FastDSBO):
             weights = W[..., agents, (agents + shift) % size]
             if isinstance(W, np.ndarray) and (weights == weights[0]).all():
                 weights = weights[0]  # as on a ring
-            return weights * jnp.roll(v, -shift, axis=-1)
+            return weights * rolled(v, -shift)
 
         return sum(map(shifted, self._shifts[1:]), shifted(self._shifts[0]))
 

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 
 from hobnob.fast.host import HostFunction
 
-_VERSION = 0, 1  # of the interface: all that is read below has been there from the start
+_MAJOR_VERSION = 0  # of the interface: another one may lay out its structures differently
 _EXECUTE = 3  # the stage in which there are buffers
 _Word = ctypes.c_uint64
 
@@ -53,7 +53,9 @@ _ARGUMENTS, _RESULTS = (
 )
 _EXTENSION, _STAGE = _Frame.extension.offset, _Frame.stage.offset  # type: ignore[attr-defined]
 _DATA = _Buffer.data.offset  # type: ignore[attr-defined]
-_METADATA, _MAJOR, _MINOR, _TRAITS = 24, 24, 28, 32  # of the extension that asks for our version
+# Where versions lie: those of XLA in its table of functions, ours in what it asks for.
+_API, _XLA_MAJOR, _XLA_MINOR = _Frame.api.offset, 32, 36  # type: ignore[attr-defined]
+_METADATA, _MAJOR, _MINOR, _TRAITS = 24, 24, 28, 32
 
 _Handler = ctypes.CFUNCTYPE(_Word, _Word)
 _handlers: list[Any] = []  # kept for good: XLA may call them as long as the process lives
@@ -116,7 +118,7 @@ def _answer_for(function: ref[HostFunction]) -> Callable[[int], int]:
     def answer(frame: int) -> int:
         try:
             if extension := _Word.from_address(frame + _EXTENSION).value:
-                _tell_version(extension)
+                _answer_version(frame, extension)
             elif ctypes.c_int32.from_address(frame + _STAGE).value == _EXECUTE:
                 here = function()
                 assert here is not None, "a program outlives the run that it belongs to"
@@ -132,10 +134,16 @@ def _answer_for(function: ref[HostFunction]) -> Callable[[int], int]:
     return answer
 
 
-def _tell_version(extension: int) -> None:
+def _answer_version(frame: int, extension: int) -> None:
+    """XLA asks which version a target is for: the one that it has itself, of our major version.
+
+    It accepts older ones for a year only. The trial call sees whether structures are the same.
+    """
+    api = _Word.from_address(frame + _API).value
+    major, minor = (ctypes.c_int32.from_address(api + at).value for at in (_XLA_MAJOR, _XLA_MINOR))
     metadata = _Word.from_address(extension + _METADATA).value
-    ctypes.c_int32.from_address(metadata + _MAJOR).value = _VERSION[0]
-    ctypes.c_int32.from_address(metadata + _MINOR).value = _VERSION[1]
+    ctypes.c_int32.from_address(metadata + _MAJOR).value = _MAJOR_VERSION
+    ctypes.c_int32.from_address(metadata + _MINOR).value = minor if major == _MAJOR_VERSION else 0
     ctypes.c_uint32.from_address(metadata + _TRAITS).value = 0
 
 
@@ -167,7 +175,7 @@ def _trial() -> str:
     def answer(frame: int) -> int:
         try:
             if extension := _Word.from_address(frame + _EXTENSION).value:
-                _tell_version(extension)
+                _answer_version(frame, extension)
             elif ctypes.c_int32.from_address(frame + _STAGE).value == _EXECUTE:
                 check(frame)
         except Exception as error:

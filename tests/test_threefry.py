@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hobnob.ground import threefry
-from hobnob.ground.barrier import apart
+from hobnob.ground.barrier import materialised
 
 SPANS = [1, 2, 3, 69, 255, 65_535, 65_536, 65_537, 1_000_003, 2**31 - 1]
 
@@ -63,12 +63,12 @@ def test_lifted_over_agents_and_compiled_they_are_the_same() -> None:
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.int32, jnp.uint32])
-def test_what_is_computed_apart_is_the_same(dtype: type) -> None:
+def test_what_is_materialised_is_the_same(dtype: type) -> None:
     numbers = jnp.arange(-3, 9).astype(dtype).reshape(3, 2, 2)
     least = -jnp.inf if dtype is jnp.float32 else jnp.iinfo(dtype).min
     for first in (least, 0):
         lowest = jnp.full(3, 5, dtype).at[0].set(first)
-        np.testing.assert_array_equal(jax.jit(apart)(lowest), lowest)
+        np.testing.assert_array_equal(jax.jit(materialised)(lowest), lowest)
     for lift in (lambda f: f, jax.vmap, lambda f: jax.vmap(jax.vmap(f, in_axes=1))):
-        found = jax.jit(lift(lambda a: apart(a + 1) * 2))(numbers)
+        found = jax.jit(lift(lambda a: materialised(a + 1) * 2))(numbers)
         np.testing.assert_array_equal(found, lift(lambda a: (a + 1) * 2)(numbers))

@@ -25,6 +25,8 @@ def environment() -> dict[str, str]:
         **os.environ,
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        # As `hobnob run --ranks` has it: a rank that waits leaves its core to other tests.
+        "OMPI_MCA_mpi_yield_when_idle": "1",
         "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), *sys.path]),
     }
 

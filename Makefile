@@ -11,7 +11,7 @@ NEWEST := .venv-newest
 NEWEST_READY := $(NEWEST)/.ready
 
 INSTALL := pip install --quiet --disable-pip-version-check
-PYTEST := pytest -n 2 --dist worksteal
+PYTEST := pytest -n 2 --dist loadgroup
 FAST := -m "not slow"
 
 .PHONY: demo test check lint types unit test-newest check-newest docs bench bench-check clean

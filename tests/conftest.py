@@ -18,7 +18,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # computed and in which order, stay the same. The older emitters save another fifth; newer releases
 # no longer have them, and a flag that XLA does not know ends the process.
 _FLAGS = ["--xla_backend_optimization_level=0"]
-if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 12):
+if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):
     _FLAGS.append("--xla_cpu_use_fusion_emitters=false")
 os.environ.setdefault("XLA_FLAGS", " ".join(_FLAGS))
 
@@ -29,10 +29,5 @@ os.environ["PYTHONWARNINGS"] = ",".join(
 )
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    # Tests that share compiled programs name a group, and a group goes to one worker.
-    if getattr(config.option, "dist", "no") == "load":
-        config.option.dist = "loadgroup"
     config.addinivalue_line("filterwarnings", _HALF_WRITTEN)
-    config.addinivalue_line("markers", "xdist_group(name): tests that one worker should run")

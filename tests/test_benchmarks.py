@@ -14,6 +14,8 @@ from benchmarks.table import Row, save
 import hobnob as hb
 from hobnob.run.progress import ProgressBar
 
+pytestmark = pytest.mark.slow
+
 FAST = Row("fast", "NumPy", 12.0, 10.0)
 FLAT = Row("flat", "K", 1.0, 1.05, at_most=True)
 

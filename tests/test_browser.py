@@ -11,6 +11,8 @@ from PIL import Image
 from tests import browser
 from tests.test_report import page as write_hostile_page
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:

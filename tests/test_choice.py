@@ -15,6 +15,8 @@ from hobnob.analysis.constants import constants
 from hobnob.problems.policy import policy
 from hobnob.problems.quadratic import Quadratic, quadratic
 
+pytestmark = pytest.mark.slow
+
 NETWORKS = (hb.ring(8), hb.path(8), hb.star(8), hb.complete(8))
 
 

@@ -19,6 +19,8 @@ import pytest
 from hobnob.cli import main as cli
 from tests import browser
 
+pytestmark = pytest.mark.slow
+
 HOBNOB = Path(sys.executable).with_name("hobnob")
 QUADRATIC = """
 steps = 120

@@ -34,6 +34,8 @@ from hobnob.cli import config
 from hobnob.cli import main as cli
 from tests import browser
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 GUIDES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]

@@ -11,6 +11,8 @@ import pytest
 
 import hobnob as hb
 
+pytestmark = pytest.mark.slow
+
 
 def _is_documented_by_example(name: str) -> bool:
     value = getattr(hb, name)

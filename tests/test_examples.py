@@ -11,6 +11,8 @@ from pathlib import Path
 import matplotlib.image
 import pytest
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 ALL = sorted(path.name for path in EXAMPLES.glob("[!_]*.py"))
 

@@ -20,6 +20,8 @@ from hobnob.fast.factored import factored_hessians
 from tests.reference.world import logistic_problem
 from tests.simulated import simulated
 
+pytestmark = pytest.mark.slow
+
 RAGGED = [5, 2, 9, 3, 4, 7]
 IRREGULAR = hb.Network(nx.Graph([(0, 1), (0, 2), (0, 3), (1, 2), (3, 4), (4, 5)]))
 DSBO = replace(hb.DSBO.suggest(Scale(3.0, 0.5)), terms=7)

@@ -12,6 +12,8 @@ import pytest
 import hobnob as hb
 from hobnob.problems import images
 
+pytestmark = pytest.mark.slow
+
 zipped = partial(gzip.compress, mtime=0)  # every process must see the same bytes
 
 

@@ -21,6 +21,8 @@ import pytest
 import hobnob as hb
 from hobnob.run.checkpoint import FILE, Checkpoint, load
 
+pytestmark = pytest.mark.slow
+
 DEADLINE = 240.0  # seconds that a child may take; two are normal
 
 # The same text makes the problem here and in the children. Its loss has a custom derivative rule

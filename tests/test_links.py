@@ -25,6 +25,8 @@ from hobnob.runtimes.simulate.mixing import mixing_tables
 from tests.reference.world import logistic_problem
 from tests.simulated import simulated
 
+pytestmark = pytest.mark.slow
+
 LOOPS = 3  # rounds inside a loop, at most
 ROUNDS = LOOPS + 2  # in a step: one before the loop, those in it, one after it
 PATHS = [(1,), *((2, i) for i in range(LOOPS)), (3,)]

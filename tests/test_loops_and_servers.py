@@ -48,6 +48,8 @@ from tests.test_agent import (
     simulation,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def at_step(ask: Callable[[hb.Agent], Any], step: int, given: hb.Problem | None = None) -> Any:
     """Every agent's results in one step."""

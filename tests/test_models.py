@@ -15,6 +15,8 @@ from flax import nnx
 import hobnob as hb
 from hobnob.ground.pytrees import VectorLayout
 
+pytestmark = pytest.mark.slow
+
 K, INPUTS, FEATURES = 3, 4, 3
 
 

@@ -15,6 +15,8 @@ import pytest
 
 from hobnob.run.progress import ProgressBar
 
+pytestmark = pytest.mark.slow
+
 DEADLINE = 240.0
 
 CHILD = """

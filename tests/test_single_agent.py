@@ -17,6 +17,8 @@ from tests.reference import saba
 from tests.reference.world import SEED, Logistic, logistic_problem
 from tests.simulated import simulated
 
+pytestmark = pytest.mark.slow
+
 ALONE = hb.complete(1)
 STEADY = quadratic(1, condition=4.0, seed=1)  # nothing is random
 NOISY = quadratic(1, condition=4.0, seed=1, noise=0.3, records=32, batch_size=1)

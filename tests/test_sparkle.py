@@ -17,6 +17,8 @@ from tests.reference import sparkle
 from tests.reference.world import SEED, Logistic, logistic_problem
 from tests.simulated import simulated
 
+pytestmark = pytest.mark.slow
+
 PLAIN = hb.SPARKLE.suggest(Scale(3.0, 0.5))
 MEMBERS = ("ed", "extra", "gt", "semi-atc-gt", "atc-gt")
 # Levels are independent, so it is enough that each member occurs at x, y and z.

@@ -17,7 +17,7 @@ import pytest
 import hobnob as hb
 
 # All in one worker: the problems are compiled once.
-pytestmark = pytest.mark.xdist_group("hb.testing")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("hb.testing")]
 
 
 class State(NamedTuple):

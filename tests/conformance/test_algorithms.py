@@ -24,10 +24,14 @@ NAMES = hb.algorithms.names()
 CHECKS = {name: hb.testing.checks_for(hb.algorithms.get(name)) for name in NAMES}
 
 
+FEW = ("dsbo", "sparkle", "fedsbo")  # what `make check` looks at: one of each kind
+
+
 def of(name: str, *more: Any, test: str = "") -> Any:
     """One worker gets all tests of an algorithm, which share what is compiled."""
     label = "-".join(filter(None, (name, test)))
-    return pytest.param(name, *more, id=label, marks=pytest.mark.xdist_group(name))
+    marks = [pytest.mark.xdist_group(name), *([] if name in FEW else [pytest.mark.slow])]
+    return pytest.param(name, *more, id=label, marks=marks)
 
 
 def test_there_are_algorithms_and_each_has_a_reference() -> None:

@@ -20,6 +20,8 @@ import hobnob as hb
 from tests.mpi import ranks
 from tests.mpi.agree import NETWORKS, Case, parsed, rounds
 
+pytestmark = pytest.mark.slow
+
 NAMES = hb.algorithms.names()
 
 

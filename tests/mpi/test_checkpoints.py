@@ -13,6 +13,8 @@ from hobnob.cli import main as cli
 from tests.mpi import ranks
 from tests.mpi.stages import HALF, WHOLE, solved
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_checkpoint_goes_on_anywhere(tmp_path: Path) -> None:
     """Bit for bit on the same layout; to 1e-10 on another."""

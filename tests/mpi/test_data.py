@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.mpi import ranks
 from tests.mpi.own_files import AGENTS, STEPS, solved, write_shards
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_rank_never_opens_the_file_of_another(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ import pytest
 from hobnob.runtimes.mpi import lifeline
 from tests.mpi import ranks
 
+pytestmark = pytest.mark.slow
+
 FATES = {
     "killed": (signal.SIGKILL, "is gone"),
     "frozen": (signal.SIGSTOP, "has not been heard of for 5 s: it is frozen"),

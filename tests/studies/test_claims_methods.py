@@ -17,6 +17,8 @@ from hobnob.studies.search import CHOOSING, FACTORS
 from hobnob.studies.statistics import median_interval
 from hobnob.studies.study import Options
 
+pytestmark = pytest.mark.slow
+
 SIMS = 10
 FULL = Options(sims=SIMS)
 RNG = np.random.default_rng(0)

@@ -15,6 +15,8 @@ from hobnob.studies.reproduce.claims import claims, consensus_errors, nonconvex_
 from hobnob.studies.reproduce.claims._claim import Finding
 from hobnob.studies.study import Options
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 10
 FULL = Options()
 

@@ -24,6 +24,8 @@ from hobnob.studies.compare.ranking import Standing, ranked, recommendation, sta
 from hobnob.studies.search import scaled, steps_within
 from hobnob.studies.statistics import Interval
 
+pytestmark = pytest.mark.slow
+
 CONFIG = """
 [problem]
 name = "quadratic"

@@ -15,6 +15,8 @@ import hobnob as hb
 from hobnob.studies.cell import Bench, Cell, Found
 from hobnob.studies.pool import CellError, measure_all, read_all
 
+pytestmark = pytest.mark.slow
+
 
 def run(bench: Bench, steps: int, log: str, seed: int = 0) -> Found:
     with Path(log).open("a") as file:

@@ -18,6 +18,8 @@ from hobnob.studies.reproduce import figure_2 as hyperopt
 from hobnob.studies.reproduce import figure_3 as policy
 from hobnob.studies.study import Options
 
+pytestmark = pytest.mark.slow
+
 pandas = pytest.importorskip("pandas")
 
 

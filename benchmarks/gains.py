@@ -92,6 +92,9 @@ def gains() -> Iterator[Gain]:
     yield Gain("large states overwritten", "DSBO, K = 20", twenty, copied)
 
     crowd = Case(scale.regression(10**5), hb.random_regular(10**5, 4), scale.DSOBA, 10)
+    circle = crowd._replace(network=hb.exponential(10**5))
+    by_table = [(Faster, "mixing", lambda self, W, dtype: None)]
+    yield Gain("mixing by distances", "100,000 agents, circle", circle, by_table)
     array_by_array = [(mixing, "_LONGEST_ROW", 0)]
     yield Gain("messages gathered in one trip", "100,000 agents", crowd, array_by_array)
 

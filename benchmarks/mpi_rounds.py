@@ -104,7 +104,7 @@ def rounds_table(out: Path, seconds: float) -> None:
             state = run.initial_state()
 
             def through(rounds: int, run: Any = run, state: Any = state) -> None:
-                run.advance(state, 0, rounds)
+                bool(run.advance(state, 0, rounds).finite)  # waits for the device
 
             exchange, mix = bare(comm, numbers)
             acts = {"hobnob": through, "bare round": mix, "exchange": exchange}
@@ -130,7 +130,10 @@ def scaling(out: Path, seconds: float) -> None:
         state = run.initial_state()
         run.advance(state, 0, 3)
         steps = max(20, int(200 * seconds))
-        rates = [timed(comm, lambda n: run.advance(state, 0, n), steps) for _ in range(TURNS)]
+        rates = [
+            timed(comm, lambda n: bool(run.advance(state, 0, n).finite), steps)
+            for _ in range(TURNS)
+        ]
     if comm.rank == 0:
         out.write_text(json.dumps({"agents": agents, "steps/s": max(rates)}))
 

@@ -1,7 +1,8 @@
 """Faster ways to do what the library does anyway, behind one door.
 
-`enter` is the door, and `HOBNOB_PLAIN=1` closes it: then every algorithm runs its own step, XLA
-gets no options, and compiled programs reach Python through `io_callback`. The answers are the same.
+`enter` is the door, and `HOBNOB_PLAIN=1` closes it: then every algorithm runs its own step, W is
+mixed by tables, XLA gets no options, and compiled programs reach Python through `io_callback`. The
+answers are the same.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from hobnob.core.mixing_matrix import CSR
 from hobnob.core.setup import Setup
 from hobnob.fast.host import Addresses, HostCall, HostFunction
-from hobnob.fast.step import FastStep, StateLayout
+from hobnob.fast.step import FastMixing, FastStep, StateLayout
 
 __all__ = [
     "Addresses",
+    "FastMixing",
     "FastStep",
     "Faster",
     "HostCall",
@@ -32,6 +35,12 @@ class Faster:
         from hobnob.fast.dsbo_step import dsbo_step
 
         return dsbo_step(setup)
+
+    def mixing(self, W: CSR, dtype: Any) -> FastMixing | None:
+        """A faster form of W, if there is one."""
+        from hobnob.fast.circulant import circulant
+
+        return circulant(W, dtype)
 
     def compiler_options(self, dtype: Any, crowded: bool = False) -> dict[str, Any]:
         """What XLA is told when it compiles a run."""

@@ -14,6 +14,14 @@ from hobnob.core.algorithm import Algorithm
 State = Any  # an algorithm's NamedTuple of arrays, with a leading axis of agents
 
 
+class FastMixing(Protocol):
+    """A faster form of W, which is a pytree of arrays."""
+
+    def mixed(self, stack: jax.Array) -> jax.Array:
+        """W times a stack whose first axis is the agents."""
+        ...
+
+
 class Lift(Protocol):
     """`lift(act, *trees)` is `act(agent, *trees)` for every agent of every seed."""
 

@@ -14,6 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.sparse import csr_array
 
+from hobnob.fast import FastMixing
+
+Weights = dict[str, jax.Array] | FastMixing  # W as tables, or a faster form
+
 _NARROW_TABLE, _WIDEST_TABLE = 16, 64  # entries a row: the sum over them is unrolled
 _SPARSE = 3  # entries a row: beyond, an agent's neighbours are gathered in one trip
 _LARGEST_DENSE = 512  # agents
@@ -97,8 +101,10 @@ def _column(weights: jax.Array, stack: jax.Array) -> jax.Array:
     return weights.reshape(weights.shape + (1,) * (stack.ndim - 1))
 
 
-def mixed_tree(tables: dict[str, jax.Array], tree: Any) -> Any:
+def mixed_tree(tables: Weights, tree: Any) -> Any:
     """W times every array of a tree."""
+    if not isinstance(tables, dict):
+        return jax.tree.map(tables.mixed, tree)
     leaves, structure = jax.tree.flatten(tree)
     rows = [leaf.reshape(len(leaf), -1) for leaf in leaves]
     widths = [row.shape[1] for row in rows]

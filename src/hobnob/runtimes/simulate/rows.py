@@ -12,16 +12,23 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
+from hobnob import fast
 from hobnob.core.links import Links
 from hobnob.core.setup import Setup, Tree
 from hobnob.ground import keys
-from hobnob.runtimes.simulate.mixing import failing_tables, mixed_tree, mixing_tables, without
+from hobnob.runtimes.simulate.mixing import (
+    Weights,
+    failing_tables,
+    mixed_tree,
+    mixing_tables,
+    without,
+)
 
 
 class Tables(NamedTuple):
     """W by level, "" for the network itself, and what is needed to take failing links out."""
 
-    weights: dict[str, dict[str, jax.Array]]
+    weights: dict[str, Weights]
     failing: dict[str, jax.Array]
 
 
@@ -29,14 +36,18 @@ class Rows:
     """The carrier of a simulation."""
 
     def __init__(self, setup: Setup):
-        network, links = setup.network, setup.links
-        weights = {
-            level: mixing_tables(W.sparse, setup.problem.dtype)
-            for level, W in {"": network, **network.levels}.items()
-        }
-        failing = failing_tables(weights[""], network.sparse, links.ends) if links else {}
-        self.tables = Tables(weights, failing)
-        self._links = links
+        network, dtype, self._links = setup.network, setup.problem.dtype, setup.links
+        if self._links is not None:  # and there are no levels
+            tables = mixing_tables(network.sparse, dtype)
+            failing = failing_tables(tables, network.sparse, self._links.ends)
+            self.tables = Tables({"": tables}, failing)
+            return
+        faster = fast.enter()
+        weights: dict[str, Weights] = {}
+        for level, W in {"": network, **network.levels}.items():
+            found = faster and faster.mixing(W.sparse, dtype)
+            weights[level] = found or mixing_tables(W.sparse, dtype)
+        self.tables = Tables(weights, {})
 
     def exchange(
         self, me: jax.Array, tables: Tables, link_key: jax.Array, step: jax.Array
@@ -55,7 +66,7 @@ class RowExchange(NamedTuple):
 
     def mix(self, tree: Tree, path: tuple[Any, ...], level: str | None) -> Tree:
         weights = self.tables.weights.get(level or "", self.tables.weights[""])
-        if self.links is not None:
+        if self.links is not None and isinstance(weights, dict):
             down = self.links.down(keys.of_round(self.link_key, self.step, path), self.step)
             weights = without(weights, self.tables.failing, down)
         return _across(self.me, weights, tree)
@@ -71,7 +82,7 @@ class RowExchange(NamedTuple):
 
 
 @custom_vmap
-def _across(me: jax.Array, weights: dict[str, jax.Array], tree: Tree) -> Tree:
+def _across(me: jax.Array, weights: Weights, tree: Tree) -> Tree:
     """What one agent hears. Outside of a network, that is itself."""
     return tree
 

@@ -48,7 +48,7 @@ def both(
             state = run.initial_state()
             for a, b in ((0, 1), (1, 10), (10, steps)):
                 state = run.advance(state, a, b).state
-            whole = run.gather_unpacked(state)
+            whole = run.layout.unpack(state)
             ends.append({name: np.asarray(value) for name, value in whole._asdict().items()})
     return ends[0], ends[1], used
 
@@ -125,7 +125,7 @@ def test_agents_disagree_in_a_held_state_as_they_do_in_it(seed: Any, step: type)
         run = simulated(problem, hb.ring(6), DSBO.bind(6, 9), seed)
         state = run.advance(run.initial_state(), 0, 9).state
         found = run.layout.disagreements(state)
-        v = np.asarray(run.gather_unpacked(state).v)
+        v = np.asarray(run.layout.unpack(state).v)
     deviations = v - v.mean(axis=-4, keepdims=True)
     assert found.keys() == {"v"}
     assert step is SharedHessian or (deviations != 0).any()

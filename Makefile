@@ -13,6 +13,9 @@ NEWEST_READY := $(NEWEST)/.ready
 INSTALL := pip install --quiet --disable-pip-version-check
 PYTEST := pytest -n 2 --dist loadgroup
 FAST := -m "not slow"
+# What depends most on JAX: a short part for CI.
+SHORT := tests/conformance $(addprefix tests/test_,$(addsuffix .py,\
+	circulant fast mixing problem solve threefry turns xla))
 
 .PHONY: demo test check lint types unit test-newest check-newest docs bench bench-check clean
 
@@ -38,7 +41,7 @@ test-newest: $(NEWEST_READY)
 	$(NEWEST)/bin/$(PYTEST)
 
 check-newest: $(NEWEST_READY)
-	$(NEWEST)/bin/$(PYTEST) $(FAST)
+	$(NEWEST)/bin/$(PYTEST) $(FAST) $(SHORT)
 
 docs: $(READY)
 	$(BIN)/python -m sphinx -W --keep-going -q -E docs build/docs

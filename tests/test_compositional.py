@@ -12,6 +12,8 @@ import hobnob as hb
 from hobnob.core.algorithm import Scale
 from hobnob.problems.policy import policy
 
+pytestmark = pytest.mark.slow
+
 DIM, LENGTHS = 3, (4, 2, 7)
 RNG = np.random.default_rng(8)
 MAPS = [

@@ -15,6 +15,8 @@ from tests.reference import dsoba
 from tests.reference.world import SEED, Logistic, logistic_problem
 from tests.simulated import simulated
 
+pytestmark = pytest.mark.slow
+
 DIM_X, DIM_Y = 3, 4
 PROBLEM = quadratic(8, DIM_X, DIM_Y, condition=2.0, seed=1)  # agents differ; nothing is random
 RING = hb.ring(8)

@@ -15,6 +15,8 @@ from hobnob.metrics.view import View
 from hobnob.run.recorder import Recorder
 from tests.simulated import simulated as run_of
 
+pytestmark = pytest.mark.slow
+
 AGENTS = 3
 DSBO = hb.DSBO(alpha=0.01, beta=0.1, gamma=0.05, terms=1, smoothness=20.0, strong_convexity=1.0)
 DSOBA = hb.DSOBA(alpha=0.01, beta=0.05, gamma=0.05, theta=0.2)  # its states are stored unchanged

@@ -14,6 +14,8 @@ import pytest
 import hobnob as hb
 from hobnob.analysis import exact as pooled
 
+pytestmark = pytest.mark.slow
+
 AGENTS, DIM_X, DIM_Y = 3, 2, 4
 
 

@@ -29,6 +29,8 @@ from hobnob.report import (
 )
 from hobnob.report.dots import dots
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "<script>alert('&\"')</script>"
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -23,6 +23,8 @@ from hobnob.report import run_page
 from hobnob.report.style import amount
 from hobnob.run.summary import summarise
 
+pytestmark = pytest.mark.slow
+
 SCALE = hb.Scale(smoothness=10.0, strong_convexity=1.0)
 AGENTS, DIM_X, DIM_Y, SIZE = 5, 3, 4, 8  # SIZE: bytes of a float64
 STEPS = 12

@@ -103,7 +103,7 @@ class Loop:
         return End(state, step, self._status_at_end()) if step == self.plan.steps else None
 
     def advice(self, status: str) -> str:
-        """How to go on after an end that is none."""
+        """What the user can do after an interrupted run; "" after any other."""
         if status != "interrupted":
             return ""
         return self._from_leader(lambda: self._observers.advice("interrupted"))

@@ -185,7 +185,7 @@ def _solve(
         store, saved = _open_store(run, options)
         record_every = options.record_every
         if record_every is None:
-            # A resumed run that does not say keeps the rhythm that it had.
+            # A resumed run that names no interval keeps the one that it had.
             record_every = int(saved.identity["record_every"]) if saved else max(1, steps // 100)
         # An identity reads all data, so only a run that will be saved has one.
         saves = options.checkpoint is not None

@@ -66,7 +66,8 @@ class RowExchange(NamedTuple):
 
     def mix(self, tree: Tree, path: tuple[Any, ...], level: str | None) -> Tree:
         weights = self.tables.weights.get(level or "", self.tables.weights[""])
-        if self.links is not None and isinstance(weights, dict):
+        if self.links is not None:
+            assert isinstance(weights, dict), "failing links are taken out of tables alone"
             down = self.links.down(keys.of_round(self.link_key, self.step, path), self.step)
             weights = without(weights, self.tables.failing, down)
         return _across(self.me, weights, tree)

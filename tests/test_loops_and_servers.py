@@ -278,6 +278,17 @@ def test_a_slot_in_two_loops_is_refused() -> None:
     same(answers(apart), [Y] * AGENTS)  # three depths, three keys
 
 
+def test_draw_signs_are_fair_and_independent() -> None:
+    """Of 20,000 signs the mean, and that of products with the next and with another agent's.
+
+    Each is below 4 / sqrt(20,000), which chance exceeds once in 16,000 tests.
+    """
+    signs = answers(lambda agent: agent.draw_signs("v", 20_000))
+    assert set(np.unique(signs)) == {-1.0, 1.0}
+    for products in (signs[0], signs[0, 1:] * signs[0, :-1], signs[0] * signs[1]):
+        assert abs(products.mean()) <= 4 / np.sqrt(20_000)
+
+
 @pytest.mark.parametrize("bound", [1, 7])
 def test_draw_below_is_uniform(bound: int) -> None:
     """Chi-square over 20,000 draws at 0.1 %, for each agent, and for pairs of agents."""

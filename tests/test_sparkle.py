@@ -33,8 +33,9 @@ def falling(first: float) -> InverseRule:
     return InverseRule(20 * first, offset=19)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.6])
 @pytest.mark.parametrize("members", MIXED, ids="/".join)
-def test_equals_the_primal_dual_form(members: tuple[str, str, str]) -> None:
+def test_equals_the_primal_dual_form(members: tuple[str, str, str], momentum: float) -> None:
     """With changing step sizes, so that each gradient must be paired with its own step size.
 
     The second case has separate networks for y and z.
@@ -43,7 +44,7 @@ def test_equals_the_primal_dual_form(members: tuple[str, str, str]) -> None:
     if members == MIXED[1]:
         network = network.with_levels(y=hb.star(4), z=hb.ring(4))
     sizes = {size: falling(getattr(PLAIN, size)) for size in ("alpha", "beta", "gamma")}
-    algorithm = replace(with_members(*members), **sizes)
+    algorithm = replace(with_members(*members), **sizes, momentum=momentum)
     with given.precision():
         run = simulated(given, network, algorithm, SEED)
         state = run.advance(run.initial_state(), 0, steps).state._asdict()
@@ -77,6 +78,31 @@ def test_every_member_finds_the_solution_in_a_box(member: str) -> None:
         result = hb.solve(problem, hb.ring(8), algorithm, steps=3000, record_every=3000)
         assert result.history["gradient_norm"][-1] <= reached
         assert result.x[1] - least[1] <= reached
+
+
+def test_momentum_takes_fewer_steps_where_the_inner_problem_is_badly_conditioned() -> None:
+    problem = quadratic(8, 3, 4, condition=200.0, seed=1)
+    still = replace(PLAIN, alpha=0.1, beta=3e-3, gamma=3e-3, theta=1.0)
+    steps = {}
+    for m in (0.0, 0.8):
+        found = hb.solve(
+            problem,
+            hb.complete(8),
+            replace(still, momentum=m),
+            steps=20_000,
+            record_every=20,
+            tolerance=1e-3,
+            metrics=["gradient_norm"],
+        )
+        assert found.status == "converged"
+        steps[m] = found.steps
+    assert steps[0.8] < steps[0.0] / 2
+
+
+@pytest.mark.parametrize(("value", "match"), [(1.0, "below 1"), (-0.1, "at least 0")])
+def test_a_momentum_that_would_grow_for_ever_is_refused(value: float, match: str) -> None:
+    with pytest.raises(hb.SettingError, match=match):
+        replace(PLAIN, momentum=value)
 
 
 def test_in_float32_tracking_members_come_nearer() -> None:

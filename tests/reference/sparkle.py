@@ -30,6 +30,7 @@ def run(world: Logistic, a: Any) -> dict[str, np.ndarray]:
     D = {level: np.zeros_like(value) for level, value in w.items()}
     psi = {}
     r = np.zeros_like(w["x"])
+    b = {"y": np.zeros_like(w["y"]), "z": np.zeros_like(w["z"])}
 
     def move(level: str, e: np.ndarray) -> None:
         A, B, C = members[level]
@@ -44,11 +45,13 @@ def run(world: Logistic, a: Any) -> dict[str, np.ndarray]:
         xi = [world.inner_rows(k, t, "xi") for k in range(K)]
         for k in range(K):
             g_y[k] = world.grad_y_g(w["x"][k], w["y"][k], xi[k])
-        move("y", gamma * g_y)
+        b["y"] = value_at(a.momentum, t) * b["y"] + g_y
+        move("y", gamma * b["y"])
         for k in range(K):
             at = w["x"][k], w["y"][k]
             g_z[k] = world.H(*at, xi[k]) @ w["z"][k] - world.grad_y_f(*at, zeta[k])
-        move("z", beta * g_z)
+        b["z"] = value_at(a.momentum, t) * b["z"] + g_z
+        move("z", beta * b["z"])
         for k in range(K):
             at = w["x"][k], w["y"][k]
             g_x[k] = world.grad_x_f(*at, zeta[k]) - world.J(*at, xi[k]) @ w["z"][k]
@@ -56,4 +59,8 @@ def run(world: Logistic, a: Any) -> dict[str, np.ndarray]:
         move("x", alpha * r)
     # The memory of exact diffusion; other members store other quantities.
     memories = {f"{level}_memory": psi[level][:, None] for level in w if getattr(a, level) == "ed"}
+    if a.momentum:
+        for level in (level for level in b if f"{level}_memory" in memories):
+            memory = memories[f"{level}_memory"]
+            memories[f"{level}_memory"] = np.concatenate([memory, b[level][:, None]], axis=1)
     return {**w, "r": r, **memories}

@@ -49,6 +49,10 @@ class World:
         key = keys.of_slot(keys.of_agent(SEED, k), t, slot)
         return int(jax.random.randint(key, (), 0, bound, jnp.int32))
 
+    def signs(self, k: int, t: int, slot: str, count: int) -> np.ndarray:
+        key = keys.of_slot(keys.of_agent(SEED, k), t, slot)
+        return 2.0 * np.asarray(jax.random.randint(key, (count,), 0, 2, jnp.int32)) - 1
+
     def heard(self, k: int, stack: np.ndarray) -> np.ndarray:
         """sum_j w_kj stack_j, in plain loops."""
         total = np.zeros_like(stack[k])

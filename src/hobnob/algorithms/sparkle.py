@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from hobnob.core.agent import Agent
 from hobnob.core.algorithm import Algorithm, Scale
-from hobnob.core.fields import choice, fraction, positive
+from hobnob.core.fields import choice, fraction, momentum, positive
 from hobnob.core.schedules import Schedule
 
 
@@ -23,8 +23,8 @@ class State(NamedTuple):
     z: jax.Array  # estimate of H^-1 grad_y f
     r: jax.Array  # average of its own x-directions
     x_memory: jax.Array
-    y_memory: jax.Array
-    z_memory: jax.Array
+    y_memory: jax.Array  # its last row is b_y, if there is momentum
+    z_memory: jax.Array  # its last row is b_z, if there is momentum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,8 @@ class SPARKLE(Algorithm):
 
     In every iteration agent k draws zeta for f and xi for g. For w = y, z, x in that order,
 
-        (1)  g_y = grad_y g                                             at (x, y)
-        (2)  g_z = H z - grad_y f                                       at (x, y+)
+        (1)  g_y = b_y+ = momentum b_y + grad_y g                       at (x, y)
+        (2)  g_z = b_z+ = momentum b_z + H z - grad_y f                 at (x, y+)
         (3)  g_x = r+ = (1 - theta) r + theta (grad_x f - J z+)         at (x, y+)
         (4)  w+ = A (C w - step g_w) - D,   D+ = D + B w+
 
@@ -47,7 +47,7 @@ class SPARKLE(Algorithm):
         "semi-atc-gt"  gradient tracking   A = M     C = M     B = (I - M)^2
         "atc-gt"       gradient tracking   A = M^2   C = I     B = (I - M)^2
 
-    and the levels may use different ones. Start: x = x0, y = y0, z = r = D = 0.
+    and the levels may use different ones. Start: x = x0, y = y0, z = r = D = b = 0.
 
     As written, (4) would take up to four exchanges. The functions below compute equivalent forms
     with fewer. They agree from the first iteration because all agents start at the same point.
@@ -63,12 +63,15 @@ class SPARKLE(Algorithm):
 
     Each level may have its own network: `network.with_levels(y=..., z=...)`.
 
-    Departure: if the problem bounds x, (4) is followed by a projection. Exact diffusion corrects
-    its memory for it; otherwise it would take the projection's change for disagreement.
+    Departures: momentum, a heavy ball on y and z, is not in the source. It makes the inner problem
+    faster where it is badly conditioned, and costs no message: b is the agent's own. If the problem
+    bounds x, (4) is followed by a projection. Exact diffusion corrects its memory for it; otherwise
+    it would take the projection's change for disagreement.
 
     Args:
         alpha, beta, gamma: step sizes of x, z and y.
         theta: weight of the newest direction in r, in (0, 1].
+        momentum: of y and z, in [0, 1).
         x, y, z: the member of each level.
 
     Example:
@@ -86,6 +89,7 @@ class SPARKLE(Algorithm):
     beta: Schedule = positive()
     gamma: Schedule = positive()
     theta: Schedule = fraction()
+    momentum: Schedule = momentum()
     x: str = choice("ed", "extra", "gt", "semi-atc-gt", "atc-gt")
     y: str = choice("ed", "extra", "gt", "semi-atc-gt", "atc-gt")
     z: str = choice("ed", "extra", "gt", "semi-atc-gt", "atc-gt")
@@ -103,28 +107,34 @@ class SPARKLE(Algorithm):
             z=z,
             r=agent.zeros(agent.dim_x),
             x_memory=_START[self.x](x),
-            y_memory=_START[self.y](y),
-            z_memory=_START[self.z](z),
+            y_memory=self._with_ball(_START[self.y](y)),
+            z_memory=self._with_ball(_START[self.z](z)),
         )
 
     def step(self, agent: Agent, state: State) -> State:
         x, y, z, r, x_memory, y_memory, z_memory = state
-        move_x, move_y, move_z = _MOVE[self.x], _MOVE[self.y], _MOVE[self.z]
+        move_x, move_y, move_z = _MOVE[self.x], _heavy(self.y), _heavy(self.z)
         M_x, M_y, M_z = (_lazy(agent, level) for level in self.levels)
         alpha, beta, gamma, theta = agent.rates(self.alpha, self.beta, self.gamma, self.theta)
+        (m,) = agent.rates(self.momentum)
         zeta, xi = agent.draw_outer("zeta"), agent.draw_inner("xi")
 
-        g_y = agent.inner_gradient(x, y, xi)  # (1)
-        y, y_memory = move_y(M_y, y, y_memory, gamma * g_y)  # (4)
+        grad_y_g = agent.inner_gradient(x, y, xi)
+        y, y_memory = move_y(M_y, y, y_memory, m, grad_y_g, gamma)  # (1), (4)
         grad_x_f, grad_y_f = agent.outer_gradients(x, y, zeta)
-        g_z = agent.hessian_product(x, y, xi, z) - grad_y_f  # (2)
-        z, z_memory = move_z(M_z, z, z_memory, beta * g_z)  # (4)
+        residual = agent.hessian_product(x, y, xi, z) - grad_y_f
+        z, z_memory = move_z(M_z, z, z_memory, m, residual, beta)  # (2), (4)
         r = (1 - theta) * r + theta * (grad_x_f - agent.cross_product(x, y, xi, z))  # (3)
         free, x_memory = move_x(M_x, x, x_memory, alpha * r)  # (4)
         x = agent.project(free)
         if self.x == "ed":
             x_memory = x_memory + (x - free)
         return State(x, y, z, r, x_memory, y_memory, z_memory)
+
+    def _with_ball(self, memory: jax.Array) -> jax.Array:
+        """One more row, if there is momentum."""
+        still = not callable(self.momentum) and self.momentum == 0
+        return memory if still else jnp.concatenate([memory, jnp.zeros_like(memory[:1])])
 
 
 # --- the members: (w, memory, e = step g_w) -> (w+, next memory) ----------------------------------
@@ -141,6 +151,23 @@ def _lazy(agent: Agent, level: str) -> Mix:
         return jax.tree.map(lambda own, mixed: (own + mixed) / 2, tree, mixed)
 
     return M
+
+
+def _heavy(member: str) -> Callable[..., tuple[jax.Array, jax.Array]]:
+    """A member's move with a heavy ball, if its memory has a row for one."""
+    move, rows = _MOVE[member], _ROWS[member]
+
+    def moved(
+        M: Mix, w: jax.Array, memory: jax.Array, m: jax.Array, g: jax.Array, size: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        own, ball = memory[:rows], memory[rows:]
+        if not len(ball):
+            return move(M, w, own, size * g)
+        b = m * ball[0] + g
+        w, own = move(M, w, own, size * b)
+        return w, jnp.concatenate([own, b[None]])
+
+    return moved
 
 
 def _exact_diffusion(
@@ -195,14 +222,13 @@ _MOVE: dict[str, Move] = {
 }
 
 
+_ROWS = {"ed": 1, "extra": 1, "gt": 2, "semi-atc-gt": 2, "atc-gt": 2}  # of a member's memory
+
+
 def _zeros(count: int) -> Callable[[jax.Array], jax.Array]:
     return lambda w: jnp.zeros((count, *w.shape), w.dtype)
 
 
 _START: dict[str, Callable[[jax.Array], jax.Array]] = {
-    "ed": lambda w: w[None],
-    "extra": _zeros(1),
-    "gt": _zeros(2),
-    "semi-atc-gt": _zeros(2),
-    "atc-gt": _zeros(2),
-}
+    member: _zeros(rows) for member, rows in _ROWS.items()
+} | {"ed": lambda w: w[None]}

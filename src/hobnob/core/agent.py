@@ -133,6 +133,10 @@ class Agent:
         """A uniformly random whole number from 0 to `bound` - 1."""
         return integers(self._slot_key(slot), (), bound)
 
+    def draw_signs(self, slot: str, count: int) -> jax.Array:
+        """`count` random numbers, each -1 or 1."""
+        return 2 * integers(self._slot_key(slot), (count,), 2).astype(self._problem.dtype) - 1
+
     # --- what it differentiates ----------------------------------------------------------------
 
     def outer_gradients(

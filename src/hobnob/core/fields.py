@@ -13,19 +13,20 @@ from typing import Any, NamedTuple
 
 
 class Range(NamedTuple):
-    """[least, most], or (least, most] if `open_below`."""
+    """[least, most], without `least` if `open_below`, and without `most` if `open_above`."""
 
     least: float = float("-inf")
     most: float = float("inf")
     open_below: bool = False
+    open_above: bool = False
 
     def refuses(self, value: float) -> str | None:
         if not isfinite(value):
             return "must be a finite number"
         if value < self.least or (self.open_below and value == self.least):
             return f"must be {'above' if self.open_below else 'at least'} {self.least:g}"
-        if value > self.most:
-            return f"must be at most {self.most:g}"
+        if value > self.most or (self.open_above and value == self.most):
+            return f"must be {'below' if self.open_above else 'at most'} {self.most:g}"
         return None
 
 
@@ -42,6 +43,11 @@ def constant(default: Any = MISSING) -> Any:
 def fraction() -> Any:
     """A number or schedule in (0, 1], such as the weight of a running average."""
     return field(metadata={"range": Range(0, 1, open_below=True)})
+
+
+def momentum(default: float = 0.0) -> Any:
+    """A number or schedule in [0, 1): how much of the last step is repeated."""
+    return field(default=default, metadata={"range": Range(0, 1, open_above=True)})
 
 
 def count(least: int = 0) -> Any:

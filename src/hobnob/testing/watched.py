@@ -84,6 +84,7 @@ class Watched(Agent):
     draw_outer = _at_home(Agent.draw_outer)
     draw_inner = _at_home(Agent.draw_inner)
     draw_below = _at_home(Agent.draw_below)
+    draw_signs = _at_home(Agent.draw_signs)
     outer_gradients = _at_home(Agent.outer_gradients)
     inner_gradient = _at_home(Agent.inner_gradient)
     inner_gradients = _at_home(Agent.inner_gradients)

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import hobnob as hb
-from hobnob.analysis.choose import SLOWER
-from hobnob.analysis.constants import constants
+from hobnob.analysis.estimates import estimate
 from hobnob.problems.policy import policy
 from hobnob.problems.quadratic import Quadratic, quadratic
 
@@ -54,7 +53,7 @@ def test_it_converges_without_a_word(number: int) -> None:
 
 def test_estimates_are_those_of_the_matrices() -> None:
     problem = quadratic(8, 3, 5, condition=30.0, scale=2.0, seed=4)
-    known = constants(problem)
+    known = estimate(problem)
     A = problem.inner_data.arrays["A"]  # one record per agent
     H, B, Q = A.mean(0), problem.inner_data.arrays["B"].mean(0), problem._Q
     slope = np.linalg.solve(H, B)
@@ -78,7 +77,7 @@ def test_estimates_are_those_of_the_matrices() -> None:
 def test_noise_is_that_of_the_draws() -> None:
     """Noise is per step of the whole network: four times the records, a quarter of the variance."""
     few, many = (
-        constants(quadratic(8, noise=0.2, batch_size=size, records=64, seed=1)) for size in (1, 16)
+        estimate(quadratic(8, noise=0.2, batch_size=size, records=64, seed=1)) for size in (1, 16)
     )
     assert few.noise > 1e-4
     # 16 draws estimate each variance of five entries: 16 within a factor 3.

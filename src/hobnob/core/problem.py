@@ -121,6 +121,14 @@ class Problem:
         """The same problem with the data of all agents in this process."""
         return self._all_read if self.unread else self
 
+    def starting_at(self, x: Any, y: Any) -> Problem:
+        """The same problem from another start."""
+        other = copy(self)
+        for name in ("fingerprint", "_all_read"):
+            other.__dict__.pop(name, None)
+        other.x0, other.y0 = _start(x, "x0", self.dtype), _start(y, "y0", self.dtype)
+        return other
+
     @cached_property
     def _all_read(self) -> Problem:
         return self.hosting(range(self.size))

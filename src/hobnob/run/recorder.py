@@ -55,6 +55,7 @@ class Recorder:
                 )
         self.rows: list[Row] = []
         self._last: Measured | None = None
+        self._best: tuple[float, Measured | None] | None = None
         # Without all data here, the losses are summed up by all processes.
         spread = ("outer_loss", "inner_loss") if run.places is None else ()
         self._spread = [name for name in own if name in spread]
@@ -77,15 +78,35 @@ class Recorder:
 
     def _measured(self, gathered: Tree) -> Row:
         self._last = self._measure(self._run.places, gathered)
-        return dict(zip(self._last.names, np.asarray(self._last.numbers).T, strict=True))
+        row = dict(zip(self._last.names, np.asarray(self._last.numbers).T, strict=True))
+        self._keep_if_best(row, self._last)
+        return row
 
     @property
     def seen_at(self) -> tuple[Tree, Tree]:
         """The mean x and y of the last row that this process measured, or where the run began."""
-        problem, last = self._run.problem, self._last
-        if last is None:
-            return problem.x0, problem.y0
-        x, y = (np.asarray(v).reshape(-1, v.shape[-1]).mean(axis=0) for v in (last.x, last.y))
+        if self._last is None:
+            return self._run.problem.x0, self._run.problem.y0
+        return self._point(self._last)
+
+    @property
+    def best_at(self) -> tuple[Tree, Tree] | None:
+        """The mean x and y of the row with the lowest F, or outer loss.
+
+        None where that is not one point: with several seeds, and if an earlier process saw it.
+        """
+        if self._best is None or self._best[1] is None or self._run.setup.many_seeds:
+            return None
+        return self._point(self._best[1])
+
+    def _keep_if_best(self, row: Row, measured: Measured | None) -> None:
+        value = float(np.median(row.get("objective", row.get("outer_loss", np.inf))))
+        if value < (np.inf if self._best is None else self._best[0]):
+            self._best = value, measured
+
+    def _point(self, at: Measured) -> tuple[Tree, Tree]:
+        problem = self._run.problem
+        x, y = (np.asarray(v).reshape(-1, v.shape[-1]).mean(axis=0) for v in (at.x, at.y))
         return problem.x_layout.unravel(x, np), problem.y_layout.unravel(y, np)
 
     def history(self) -> dict[str, np.ndarray]:
@@ -110,6 +131,7 @@ class Recorder:
         ]
         for row in self.rows:
             row["step"] = row["step"].reshape(-1)[0]
+            self._keep_if_best(row, None)
 
     def _ask_users(self, gathered: Tree) -> Row:
         if not self.users:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hobnob.core.ledger import Costs, Traffic
 from hobnob.core.network import Network
 from hobnob.run.loop import End, Loop
+
+
+class Before(NamedTuple):
+    """What earlier stages of a run sent, if what was chosen for it had to be changed."""
+
+    steps: int
+    traffic: Traffic
 
 
 @dataclass(frozen=True)
@@ -25,7 +32,8 @@ class Result:
             matrices, rounds, messages, bytes) are cumulative and per agent, the mean over agents.
         ledger: the same costs at the end, for each agent: column -> [agents].
         message: what happened, in a sentence; `status` in a word: "finished" (all steps done),
-            "converged" or "not converged" (where a tolerance was asked for), "interrupted".
+            "converged" or "not converged" (where a tolerance was asked for), "interrupted", or
+            "stalled" (nothing that was chosen brought F down).
         advice: the part of the message that tells how to go on from Python, where there is one.
         steps: how many were done.
         compile_seconds: how long compilation took, which is not part of history["seconds"].
@@ -54,10 +62,15 @@ class Result:
     settings: dict[str, Any]
     network: Network = field(repr=False)
     costs: Costs = field(repr=False)
+    before: Before | None = field(default=None, repr=False)
 
     @cached_property
     def traffic(self) -> Traffic:
-        return self.costs.traffic_until(self.steps)
+        if self.before is None:
+            return self.costs.traffic_until(self.steps)
+        return self.before.traffic.and_then(
+            self.costs.traffic_until(self.steps - self.before.steps)
+        )
 
     @property
     def success(self) -> bool:
@@ -106,6 +119,7 @@ def result_of(loop: Loop, end: End) -> Result:
         "converged": f"Converged at step {end.step}: |grad F| is at most {plan.tolerance}.",
         "not converged": f"Not converged: |grad F| is above {plan.tolerance} after {end.step} "
         f"steps.",
+        "stalled": f"Stopped after {end.step} of {plan.steps} steps: F does not fall as it should.",
         "interrupted": f"Stopped after {end.step} of {plan.steps} steps.",
     }[end.status]
     advice, setup = loop.advice(end.status), run.setup

@@ -25,7 +25,7 @@ def write_shards(folder: Path) -> None:
             )
 
 
-def solved(folder: Path, runtime: Any) -> hb.Result:
+def problem_of(folder: Path) -> hb.Problem:
     def outer(x: Any, y: Any, batch: Any) -> Any:
         return jnp.mean((batch["a"] @ y - batch["t"]) ** 2) / 2
 
@@ -39,12 +39,15 @@ def solved(folder: Path, runtime: Any) -> hb.Result:
 
         return read
 
-    problem = hb.Problem(
+    return hb.Problem(
         outer, inner, np.zeros(4), np.zeros(4), reader("outer"), reader("inner"), 2, agents=AGENTS
     )
+
+
+def solved(folder: Path, runtime: Any) -> hb.Result:
     algorithm = hb.DSOBA.suggest(hb.Scale(8.0, 0.5))
     options = {"steps": STEPS, "record_every": 100, "checkpoint": folder / "checkpoints"}
-    return hb.solve(problem, hb.ring(AGENTS), algorithm, runtime=runtime, **options)
+    return hb.solve(problem_of(folder), hb.ring(AGENTS), algorithm, runtime=runtime, **options)
 
 
 def main(folder: Path) -> None:

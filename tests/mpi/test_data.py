@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import hobnob as hb
 from tests.mpi import ranks
 from tests.mpi.own_files import AGENTS, STEPS, solved, write_shards
+from tests.test_choice import growing_curvature
 
 pytestmark = pytest.mark.slow
 
@@ -36,6 +38,21 @@ def test_a_rank_never_opens_the_file_of_another(tmp_path: Path) -> None:
             "inner_distance",
         }
     assert alone.steps == STEPS
+
+
+def test_a_method_is_chosen_where_no_process_has_all_data(tmp_path: Path) -> None:
+    """And another one takes over, from the same point on all ranks, where the first diverges."""
+    write_shards(tmp_path)
+    end = ranks.run(2, "chosen", tmp_path)
+    assert end.code == 0, end.err
+    found = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2)]
+    assert found[0] == found[1]
+    assert found[0]["choice"].startswith("Adaptive was chosen. No process has all data")
+    assert found[0]["loss"][-1] < found[0]["loss"][0] / 2
+    alone = hb.solve(growing_curvature(), hb.ring(3), record_every=50)
+    assert found[0]["staged choice"] == alone.choice
+    assert found[0]["staged status"] == alone.status == "converged"
+    np.testing.assert_allclose(found[0]["staged x"], alone.x, rtol=0, atol=1e-10)
 
 
 def test_a_missing_file_ends_all(tmp_path: Path) -> None:

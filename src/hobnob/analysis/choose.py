@@ -21,7 +21,7 @@ from hobnob.analysis.mean_system import Cost
 from hobnob.core.algorithm import Algorithm
 from hobnob.core.network import Network
 from hobnob.core.problem import Problem
-from hobnob.core.schedules import Schedule, capped, settling
+from hobnob.core.schedules import Schedule, SettlingRule, capped, settling
 
 REACHED = 1e-4  # of |grad F(x0)|: where a run without noise ends
 NOISELESS = 1e-12  # draws that differ by less are equal but for rounding
@@ -39,8 +39,6 @@ UNIT = 0.01  # of the unit of x: the step of `Adaptive`
 INNER_STEP = 0.1  # its step of y and z, which has no units
 THETA = 0.2  # how much of r is new
 
-NOTHING = Cost()  # what no estimates cost
-
 Trouble = Literal["diverged", "stalled"]
 
 
@@ -50,7 +48,7 @@ class Choice(NamedTuple):
     Args:
         algorithm: SPARKLE or `Adaptive`, with its step sizes.
         steps: the number of iterations.
-        tolerance: for |grad F|; None if draws are noisy, or if F is not convex.
+        tolerance: for |grad F|; None if draws are noisy.
         why: the reasons, in words.
         expected: the steps that a linear model of the problem takes to arrive; None without one.
         gain: F(x0) - F*, as the model has it; None without one.
@@ -70,7 +68,7 @@ class Choice(NamedTuple):
     why: str
     expected: int | None = None
     gain: float | None = None
-    cost: Cost = NOTHING
+    cost: Cost = Cost()
 
 
 def choose(problem: Problem, network: Any, steps: int | None = None) -> Choice:
@@ -101,12 +99,10 @@ def choose(problem: Problem, network: Any, steps: int | None = None) -> Choice:
 
 def first_choice(known: Estimates, problem: Problem, network: Network, steps: int | None) -> Choice:
     if known.model is None:
-        return adaptive_choice(
-            problem,
-            known.unit,
-            steps,
-            "F is not convex at the start, so step sizes have to follow the curvature on the way.",
-            known.cost,
+        reason = "F is not convex at the start, so step sizes follow the curvature on the way."
+        tolerance = None if known.random else _tolerance(known)
+        return adaptive_choice(problem, known.unit, steps, reason)._replace(
+            tolerance=tolerance, cost=known.cost
         )
     if known.noise > NOISELESS:
         return _noisy(known, known.model, problem, network, steps)
@@ -124,19 +120,19 @@ def next_choice(
     if not isinstance(last.algorithm, Adaptive):
         happened = {"diverged": "diverged", "stalled": "hardly came nearer"}[trouble]
         reason = f"SPARKLE {happened}: what holds at the start does not hold on the way."
-        return adaptive_choice(problem, unit, steps, reason)
-    slower = SLOWER * INNER_STEP / _first(last.algorithm.gamma)
+        return adaptive_choice(problem, unit, steps, reason)._replace(tolerance=last.tolerance)
+    assert isinstance(last.algorithm.gamma, SettlingRule)
+    slower = SLOWER * INNER_STEP / last.algorithm.gamma.first
     if trouble == "stalled" or slower > SLOWEST:
         return None
     choice = adaptive_choice(problem, unit, steps, "")
     alpha, gamma = settling(UNIT * unit / slower), settling(INNER_STEP / slower)
     why = f"Adaptive diverged: it starts again with step sizes divided by {slower:.3g}."
-    return choice._replace(algorithm=Adaptive(alpha=alpha, gamma=gamma, theta=THETA), why=why)
+    algorithm = Adaptive(alpha=alpha, gamma=gamma, theta=THETA)
+    return choice._replace(algorithm=algorithm, why=why, tolerance=last.tolerance)
 
 
-def adaptive_choice(
-    problem: Problem, unit: float, steps: int | None, reason: str, cost: Cost = NOTHING
-) -> Choice:
+def adaptive_choice(problem: Problem, unit: float, steps: int | None, reason: str) -> Choice:
     """`Adaptive`, with the step of x in units of x."""
     steps = steps or NOT_CONVEX
     algorithm = Adaptive(
@@ -149,7 +145,7 @@ def adaptive_choice(
         f"sizes fall, so that noise averages out. It sends {width * (2 * d_x + 4 * d_y):,} bytes "
         f"to each neighbour in a step, twice what SPARKLE would."
     )
-    return Choice(algorithm, steps, None, why, cost=cost)
+    return Choice(algorithm, steps, None, why)
 
 
 def _steady(
@@ -179,8 +175,7 @@ def _steady(
         f"{expected:,} steps; at most {steps:,} are made."
     )
     algorithm = _sparkle(problem, alpha, gamma, m)
-    tolerance = float(f"{REACHED * known.gradient:.1e}")
-    return Choice(algorithm, steps, tolerance, why, expected, model.gain, known.cost)
+    return Choice(algorithm, steps, _tolerance(known), why, expected, model.gain, known.cost)
 
 
 def _noisy(
@@ -208,6 +203,10 @@ def _noisy(
     return Choice(algorithm, steps, None, why, expected, model.gain, known.cost)
 
 
+def _tolerance(known: Estimates) -> float:
+    return float(f"{REACHED * known.gradient:.1e}")
+
+
 def _agreeing(network: Network) -> float:
     """What a round with (I + W) / 2 takes away of a disagreement."""
     return max((1 - sqrt(network.rho)) / 2, 1e-6)
@@ -226,7 +225,3 @@ def _sparkle(problem: Problem, alpha: Schedule, gamma: float, momentum: float) -
         y=member,
         z=member,
     )
-
-
-def _first(schedule: Any) -> float:
-    return schedule(0) if not hasattr(schedule, "first") else schedule.first

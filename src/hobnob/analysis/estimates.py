@@ -35,7 +35,8 @@ class Estimates(NamedTuple):
     outer_smallest: float  # curvature of F; negative if F is not convex
     gradient: float  # |grad F|
     unit: float  # of x: how far each entry may go before grad F is another
-    noise: float  # variance of one step's estimate of grad F, in units of |grad F|^2
+    random: bool  # whether batches are drawn
+    noise: float  # variance of one step's estimate of grad F, over |grad F|^2; 0 if F is not convex
     model: LinearModel | None  # None if F is not convex
     cost: Cost
 
@@ -72,6 +73,7 @@ def estimate(problem: Problem) -> Estimates:
             outer_smallest=float(near.curvatures[0]),
             gradient=float(np.linalg.norm(g)),
             unit=near.unit,
+            random=system.random,
             noise=noise,
             model=model,
             cost=system.cost,

@@ -135,7 +135,8 @@ class MeanSystem:
         """Roughly the v with H v = right."""
         product, shape = partial(self.hessian_product, point), (right.size, right.size)
         operator = LinearOperator(shape, matvec=product, dtype=np.float64)  # type: ignore[call-arg]
-        return cg(operator, right, rtol=1e-4, maxiter=100)[0]
+        with np.errstate(all="ignore"):  # a flat H: what comes out is not finite, and refused
+            return cg(operator, right, rtol=1e-4, maxiter=100)[0]
 
     def curvature_along(self, point: Point, v: Vector) -> Vector:
         """The second derivative of F times v."""

@@ -73,8 +73,8 @@ def _first(
     """The first choice, and the unit of x."""
     if problem.unread and not isinstance(runtime, Simulate):
         unit, cost = _unit_across(problem, network, runtime)
-        reason = "No process has all data, so step sizes have to follow the curvature on the way."
-        return adaptive_choice(problem, unit, steps, reason, cost), unit
+        reason = "No process has all data, so step sizes follow the curvature on the way."
+        return adaptive_choice(problem, unit, steps, reason)._replace(cost=cost), unit
     known = estimate(problem)
     return first_choice(known, problem, network, steps), known.unit
 
@@ -161,7 +161,9 @@ class Earlier:
         if self.histories and last["step"].reshape(-1)[0] == self.histories[-1]["step"].max():
             last = {name: values[..., 1:] for name, values in last.items()}
         every = [*self.histories, last]
-        history = {name: np.concatenate([h[name] for h in every], axis=-1) for name in last}
+        # Methods hold different variables: what all stages measured is kept.
+        names = [name for name in last if all(name in h for h in every)]
+        history = {name: np.concatenate([h[name] for h in every], axis=-1) for name in names}
         message = result.message
         if self.stages:
             message = f"{message} That was stage {self.stages + 1}, from step {self.steps} on."

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hobnob import algorithms, metrics, networks, problems, testing
+    from hobnob.algorithms.adasdbo import AdaSDBO
     from hobnob.algorithms.alset import ALSET
     from hobnob.algorithms.amigo import AmIGO
     from hobnob.algorithms.bsa import BSA
@@ -78,6 +79,7 @@ _MODULES = {
     "testing": "testing",
 }
 _HOMES = {
+    "algorithms.adasdbo": ("AdaSDBO",),
     "algorithms.alset": ("ALSET",),
     "algorithms.amigo": ("AmIGO",),
     "algorithms.bsa": ("BSA",),
@@ -154,6 +156,7 @@ __all__ = [
     "STORM",
     "SUSTAIN",
     "TTSA",
+    "AdaSDBO",
     "Agent",
     "Algorithm",
     "AmIGO",

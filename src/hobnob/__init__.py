@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from hobnob.algorithms.penalty import Penalty
     from hobnob.algorithms.saba import SABA
     from hobnob.algorithms.scgd import SCGD
+    from hobnob.algorithms.simfbo import SimFBO
     from hobnob.algorithms.soba import SOBA
     from hobnob.algorithms.sparkle import SPARKLE
     from hobnob.algorithms.stocbio import StocBiO
@@ -98,6 +99,7 @@ _HOMES = {
     "algorithms.penalty": ("Penalty",),
     "algorithms.saba": ("SABA",),
     "algorithms.scgd": ("SCGD",),
+    "algorithms.simfbo": ("SimFBO",),
     "algorithms.soba": ("SOBA",),
     "algorithms.sparkle": ("SPARKLE",),
     "algorithms.stocbio": ("StocBiO",),
@@ -182,6 +184,7 @@ __all__ = [
     "Scale",
     "SettingError",
     "Silent",
+    "SimFBO",
     "Simulate",
     "Simulator",
     "StocBiO",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -64,6 +66,24 @@ def test_messages_do_not_depend_on_the_number_of_local_steps() -> None:
         ledger = hb.solve(given, hb.star(3), algorithm, steps=10).ledger
         assert ledger["bytes"].tolist() == [10 * 2 * 8 * 3 * 4] * 3
         assert ledger["samples"].tolist() == [10 * 2 * tau * 2] * 3
+
+
+def test_local_steps_stay_within_the_bounds() -> None:
+    """Outside them this problem is not defined."""
+
+    def outer(x: Any, y: Any, batch: Any) -> Any:
+        return jnp.mean((y - batch) ** 2) / 2
+
+    def inner(x: Any, y: Any, batch: Any) -> Any:
+        return jnp.mean((y - jnp.log(x) - batch) ** 2) / 2
+
+    targets = [np.full((1, 1), -9.0), np.full((1, 1), -7.0)]  # far below log 0.5
+    shifts = [np.zeros((1, 1)), np.ones((1, 1))]
+    bounds = np.array([0.5]), np.array([np.inf])
+    problem = hb.Problem(outer, inner, np.ones(1), np.zeros(1), targets, shifts, x_bounds=bounds)
+    algorithm = replace(PLAIN, local_alpha=1.0, local_steps=5)
+    result = hb.solve(problem, hb.star(2), algorithm, steps=200)
+    np.testing.assert_allclose(result.x, 0.5, rtol=0, atol=1e-12)
 
 
 def left(algorithm: hb.SimFBO, heterogeneity: float = 1.0) -> float:

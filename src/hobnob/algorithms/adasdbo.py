@@ -54,10 +54,11 @@ class AdaSDBO(Algorithm):
     shrinks slowly as S grows. So the right constants do depend on the problem: `suggest` takes them
     from its curvature. `SPARKLE` reaches the solution and sends no more.
 
-    Source: the paper's box was not at hand. Its abstract and its public reviews tell of one loop,
-    steps from accumulated squared norms, a hierarchy among the three steps, a mixing step that
-    sends six quantities, and six initial constants. The formulas (2) to (6) are a reconstruction
-    that agrees with this. It has one `initial` for the three S.
+    Source: the paper's box was not at hand. Its abstract, public summaries and a public review tell
+    of one loop, steps from accumulated gradient norms, a hierarchy among the three steps, tracking
+    of step sizes over the network, six hyper-parameters and messages six times as large as a model.
+    The formulas (2) to (6) are a reconstruction; the paper's may differ, in particular in what is
+    sent. Here that is three vectors and three numbers, and the three S share one `initial`.
 
     Departure: if the problem bounds x, (5) is followed by a projection.
 

@@ -47,12 +47,14 @@ class SimFBO(Algorithm):
     step sizes and to tau - 1. The server's step sizes change how fast it gets there, not where.
     `FedNest` corrects the drift, for more messages.
 
+    Source: the paper's abstract was at hand, its box was not. The recursion is a reconstruction,
+    and so is what is said of ShroFBO.
+
     Departures: all agents take part in every round and make the same number of steps. Then the
     source's variant ShroFBO, which divides each agent's h by its sum of weights so that those with
     many steps do not count for more, is the same method with alpha, beta and gamma divided by
     a_0 + .. + a_{tau-1}. ShroFBO does not correct the drift. The source also keeps z in a ball,
-    after (5); here it is free. If the problem bounds x, (5) is followed by a projection; local
-    steps may leave the bounds.
+    after (5); here it is free. If the problem bounds x, (3) and (5) are followed by a projection.
 
     Args:
         alpha, beta, gamma: the server's step sizes of x, z and y. The sums h grow with tau, so the
@@ -113,7 +115,7 @@ class SimFBO(Algorithm):
             a = self.decay**j
             u = State(a * (grad_x_f - Jz), a * grad_y_g, a * (Hz - grad_y_f))  # (2), weighted
             own = State(  # (3)
-                x=x_k - local_alpha * u.x,
+                x=agent.project(x_k - local_alpha * u.x),
                 y=y_k - local_gamma * u.y,
                 z=z_k - local_beta * u.z,
             )

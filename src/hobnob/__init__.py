@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hobnob import algorithms, metrics, networks, problems, testing
     from hobnob.algorithms.adaptive import Adaptive
+    from hobnob.algorithms.adasdbo import AdaSDBO
     from hobnob.algorithms.alset import ALSET
     from hobnob.algorithms.amigo import AmIGO
     from hobnob.algorithms.bsa import BSA
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from hobnob.algorithms.penalty import Penalty
     from hobnob.algorithms.saba import SABA
     from hobnob.algorithms.scgd import SCGD
+    from hobnob.algorithms.simfbo import SimFBO
     from hobnob.algorithms.soba import SOBA
     from hobnob.algorithms.sparkle import SPARKLE
     from hobnob.algorithms.stocbio import StocBiO
@@ -80,6 +82,7 @@ _MODULES = {
 }
 _HOMES = {
     "algorithms.adaptive": ("Adaptive",),
+    "algorithms.adasdbo": ("AdaSDBO",),
     "algorithms.alset": ("ALSET",),
     "algorithms.amigo": ("AmIGO",),
     "algorithms.bsa": ("BSA",),
@@ -98,6 +101,7 @@ _HOMES = {
     "algorithms.penalty": ("Penalty",),
     "algorithms.saba": ("SABA",),
     "algorithms.scgd": ("SCGD",),
+    "algorithms.simfbo": ("SimFBO",),
     "algorithms.soba": ("SOBA",),
     "algorithms.sparkle": ("SPARKLE",),
     "algorithms.stocbio": ("StocBiO",),
@@ -156,6 +160,7 @@ __all__ = [
     "STORM",
     "SUSTAIN",
     "TTSA",
+    "AdaSDBO",
     "Adaptive",
     "Agent",
     "Algorithm",
@@ -182,6 +187,7 @@ __all__ = [
     "Scale",
     "SettingError",
     "Silent",
+    "SimFBO",
     "Simulate",
     "Simulator",
     "StocBiO",

@@ -18,7 +18,7 @@ from hobnob.analysis.linear_model import Settings
 from hobnob.core.schedules import SettlingRule
 from hobnob.problems.policy import policy
 from hobnob.problems.quadratic import Quadratic, quadratic
-from hobnob.run.watch import trouble_of
+from hobnob.run.chosen.trouble import trouble_of
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hobnob.analysis.linear_model import LinearModel
-from hobnob.analysis.mean_system import Cost, MeanSystem, Point
+from hobnob.analysis.mean_system import Cost, MeanSystem, Triple
 from hobnob.core.problem import Problem
 from hobnob.ground.errors import ProblemError
 
@@ -24,7 +24,7 @@ ITERATES = 100  # that a projection is made from
 OUTER_LANCZOS_STEPS, INNER_LANCZOS_STEPS = 12, 60
 CONVEX = 1e-6  # of F's largest curvature: a smaller one counts as none
 
-Product = Callable[[Point], Point]
+Product = Callable[[Triple], Triple]
 
 
 class Estimates(NamedTuple):
@@ -64,7 +64,7 @@ def estimate(problem: Problem) -> Estimates:
         model, noise = None, 0.0
         if near.curvatures[0] > CONVEX * most:
             model = near.model or _projected(near.product, offset, g, most, largest)
-            errors = np.array([near.effect(Point(*draw)) for draw in zip(*draws, strict=True)])
+            errors = np.array([near.effect(Triple(*draw)) for draw in zip(*draws, strict=True)])
             size = max(float(g @ g), 1e-30)
             noise = float(errors.var(axis=0, ddof=1).sum()) / size if system.random else 0.0
         return Estimates(
@@ -100,15 +100,15 @@ def inner_curvatures(problem: Problem) -> tuple[float, float]:
         return float(smallest), system.batches(point)[0]
 
 
-def _solutions(system: MeanSystem) -> tuple[Point, Point]:
+def _solutions(system: MeanSystem) -> tuple[Triple, Triple]:
     """(x0, y*, z*), and how far from there an algorithm starts."""
     problem = system.problem
     x = np.asarray(problem.x_layout.ravel(problem.x0), np.float64)
     y0 = np.asarray(problem.y_layout.ravel(problem.y0), np.float64)
     y = system.inner_solution(x, y0)
-    start = Point(x, y, np.zeros_like(y))
+    start = Triple(x, y, np.zeros_like(y))
     point = start._replace(z=-system.solve(start, system.at(start).z))
-    return point, Point(np.zeros_like(x), y0 - y, -point.z)
+    return point, Triple(np.zeros_like(x), y0 - y, -point.z)
 
 
 def _unit(gradient: np.ndarray, along_signs: np.ndarray) -> float:
@@ -126,11 +126,11 @@ class _Near(NamedTuple):
     curvatures: np.ndarray  # of F: the outermost ones at least, in order
     unit: float
     product: Product  # of the Jacobian of (G_x, G_y, G_z)
-    effect: Callable[[Point], np.ndarray]  # of errors in (G_x, G_y, G_z) on grad F
+    effect: Callable[[Triple], np.ndarray]  # of errors in (G_x, G_y, G_z) on grad F
     model: LinearModel | None  # the whole of it, if it is small
 
 
-def _by_matrices(system: MeanSystem, point: Point, offset: Point, g: np.ndarray) -> _Near:
+def _by_matrices(system: MeanSystem, point: Triple, offset: Triple, g: np.ndarray) -> _Near:
     B, d_x, d_y = system.jacobian(point), point.x.size, point.y.size
     whole = LinearModel.of_jacobian(B, g, offset.y, offset.z)
     if not np.linalg.eigvalsh(whole.H)[0] > 0:
@@ -139,10 +139,10 @@ def _by_matrices(system: MeanSystem, point: Point, offset: Point, g: np.ndarray)
             "defined there. Is it strongly convex in y?"
         )
 
-    def product(v: Point) -> Point:
-        return Point(*np.split(B @ np.concatenate(v), [d_x, d_x + d_y]))
+    def product(v: Triple) -> Triple:
+        return Triple(*np.split(B @ np.concatenate(v), [d_x, d_x + d_y]))
 
-    def effect(error: Point) -> np.ndarray:
+    def effect(error: Triple) -> np.ndarray:
         return error.x + whole.effect_on_gradient(error.y, error.z)
 
     curvatures = np.linalg.eigvalsh(whole.outer_hessian)
@@ -151,7 +151,7 @@ def _by_matrices(system: MeanSystem, point: Point, offset: Point, g: np.ndarray)
     return _Near(curvatures, unit, product, effect, whole if small else None)
 
 
-def _by_products(system: MeanSystem, point: Point, offset: Point, g: np.ndarray) -> _Near:
+def _by_products(system: MeanSystem, point: Triple, offset: Triple, g: np.ndarray) -> _Near:
     signs = np.where(g < 0, -1.0, 1.0)
     along_signs = system.curvature_along(point, signs)
     curvatures = np.array([signs @ along_signs / signs.size])
@@ -160,29 +160,29 @@ def _by_products(system: MeanSystem, point: Point, offset: Point, g: np.ndarray)
         curvatures = _ritz(along, signs, OUTER_LANCZOS_STEPS)
     zero = np.zeros_like(point.x)
 
-    def effect(error: Point) -> np.ndarray:
+    def effect(error: Triple) -> np.ndarray:
         y = -system.solve(point, error.y)
-        z = -system.solve(point, error.z + system.along(point, Point(zero, y, 0 * y)).z)
-        return error.x + system.along(point, Point(zero, y, z)).x
+        z = -system.solve(point, error.z + system.along(point, Triple(zero, y, 0 * y)).z)
+        return error.x + system.along(point, Triple(zero, y, z)).x
 
-    def product(v: Point) -> Point:
+    def product(v: Triple) -> Triple:
         return system.along(point, v)
 
     return _Near(curvatures, _unit(g, along_signs), product, effect, None)
 
 
 def _projected(
-    product: Product, offset: Point, g: np.ndarray, outer_largest: float, largest: float
+    product: Product, offset: Triple, g: np.ndarray, outer_largest: float, largest: float
 ) -> LinearModel:
     """The model on directions that an iteration with cautious step sizes takes."""
     now, taken, alpha, gamma = offset, [offset], 0.1 / outer_largest, 0.5 / largest
     for _ in range(ITERATES):
         G = product(now)
-        now = Point(now.x - alpha * (g + G.x), now.y - gamma * G.y, now.z - gamma * G.z)
+        now = Triple(now.x - alpha * (g + G.x), now.y - gamma * G.y, now.z - gamma * G.z)
         taken.append(now)
     X = _basis([g, *(point.x for point in taken)], X_MODEL)
     Y = _basis([*(point.y for point in taken), *(point.z for point in taken)], Y_MODEL)
-    zero = Point(*(np.zeros_like(part) for part in offset))
+    zero = Triple(*(np.zeros_like(part) for part in offset))
     columns = [
         *(product(zero._replace(x=v)) for v in X.T),
         *(product(zero._replace(y=v)) for v in Y.T),

@@ -33,7 +33,7 @@ Vector = np.ndarray
 Loss = Callable[[Any, Any], jax.Array]
 
 
-class Point(NamedTuple):
+class Triple(NamedTuple):
     """Or a direction, or three errors."""
 
     x: Any
@@ -91,19 +91,19 @@ class MeanSystem:
 
     # --- the mean losses ------------------------------------------------------------------------
 
-    def at(self, point: Point) -> Point:
+    def at(self, point: Triple) -> Triple:
         """G_x, G_y and G_z."""
         self._gradients += 2
         self._products += 2
-        return Point(*map(_wide, self._system(self._world, self._narrow(point))))
+        return Triple(*map(_wide, self._system(self._world, self._narrow(point))))
 
-    def along(self, point: Point, direction: Point) -> Point:
+    def along(self, point: Triple, direction: Triple) -> Triple:
         """The derivatives of G_x, G_y and G_z along a direction."""
         self._products += 2
         given = self._narrow(point), self._narrow(direction)
-        return Point(*map(_wide, self._derivative(self._world, *given)))
+        return Triple(*map(_wide, self._derivative(self._world, *given)))
 
-    def jacobian(self, point: Point) -> np.ndarray:
+    def jacobian(self, point: Triple) -> np.ndarray:
         """The matrix of `along`: rows (G_x, G_y, G_z), columns (x, y, z)."""
         count = self.problem.dim_x + 2 * self.problem.dim_y
         self._products += 2 * count
@@ -126,28 +126,28 @@ class MeanSystem:
             options={"maxiter": 300, "gtol": least, "ftol": 1e-14, "maxcor": 30},
         ).x
 
-    def hessian_product(self, point: Point, v: Vector) -> Vector:
+    def hessian_product(self, point: Triple, v: Vector) -> Vector:
         """H v."""
         self._products += 1
         return _wide(self._hessian(self._world, *self._narrow((point.x, point.y, v))))
 
-    def solve(self, point: Point, right: Vector) -> Vector:
+    def solve(self, point: Triple, right: Vector) -> Vector:
         """Roughly the v with H v = right."""
         product, shape = partial(self.hessian_product, point), (right.size, right.size)
         operator = LinearOperator(shape, matvec=product, dtype=np.float64)  # type: ignore[call-arg]
         with np.errstate(all="ignore"):  # a flat H: what comes out is not finite, and refused
             return cg(operator, right, rtol=1e-4, maxiter=100)[0]
 
-    def curvature_along(self, point: Point, v: Vector) -> Vector:
+    def curvature_along(self, point: Triple, v: Vector) -> Vector:
         """The second derivative of F times v."""
         zero = np.zeros_like(point.y)
-        y = -self.solve(point, self.along(point, Point(v, zero, zero)).y)
-        z = -self.solve(point, self.along(point, Point(v, y, zero)).z)
-        return self.along(point, Point(v, y, z)).x
+        y = -self.solve(point, self.along(point, Triple(v, zero, zero)).y)
+        z = -self.solve(point, self.along(point, Triple(v, y, zero)).z)
+        return self.along(point, Triple(v, y, z)).x
 
     # --- single batches -------------------------------------------------------------------------
 
-    def batches(self, point: Point) -> tuple[float, Point]:
+    def batches(self, point: Triple) -> tuple[float, Triple]:
         """The largest curvature of g in y over all batches, and each draw's mean of G over agents.
 
         The second has a leading axis of draws.
@@ -155,7 +155,7 @@ class MeanSystem:
         self._products += self.draws * (_POWER_STEPS + 3)
         self._gradients += 2 * self.draws
         largest, means = self._batches(self._world, self._narrow(point))
-        return float(largest), Point(*map(_wide, means))
+        return float(largest), Triple(*map(_wide, means))
 
     # --- compiled -------------------------------------------------------------------------------
 
@@ -169,12 +169,12 @@ class MeanSystem:
 
     @cached_property
     def _jacobian(self) -> Callable[..., Any]:
-        def jacobian(world: _World, at: Point) -> jax.Array:
+        def jacobian(world: _World, at: Triple) -> jax.Array:
             ends = np.cumsum([part.size for part in at])
             units = jnp.eye(ends[-1], dtype=at.x.dtype)
 
             def column(unit: jax.Array) -> jax.Array:
-                direction = Point(*jnp.split(unit, ends[:-1]))
+                direction = Triple(*jnp.split(unit, ends[:-1]))
                 return jnp.concatenate(self._along(world, at, direction))
 
             return jax.vmap(column, out_axes=1)(units)
@@ -194,7 +194,7 @@ class MeanSystem:
 
     @cached_property
     def _batches(self) -> Callable[..., Any]:
-        def of_batch(places: Any, batch: Any, at: Point) -> Any:
+        def of_batch(places: Any, batch: Any, at: Triple) -> Any:
             (outer_place, inner_place), (outer_batch, inner_batch) = places, batch
 
             def inner(x: Any, y: Any) -> jax.Array:
@@ -206,7 +206,7 @@ class MeanSystem:
             product = jax.linearize(jax.grad(partial(inner, at.x)), at.y)[1]
             return _largest(product, at.y), _directions(outer, inner, at)
 
-        def batches(world: _World, at: Point) -> Any:
+        def batches(world: _World, at: Triple) -> Any:
             of_agent = jax.vmap(of_batch, in_axes=(None, 0, None))
             of_all = jax.vmap(of_agent, in_axes=(self._per_agent, 0, None))
             largest, each = of_all(world.places, world.batches, at)
@@ -214,7 +214,7 @@ class MeanSystem:
 
         return jax.jit(batches)
 
-    def _along(self, world: _World, at: Point, direction: Point) -> Point:
+    def _along(self, world: _World, at: Triple, direction: Triple) -> Triple:
         directions = partial(_directions, self._outer(world), self._inner(world))
         return jax.jvp(directions, (at,), (direction,))[1]
 
@@ -241,11 +241,11 @@ class MeanSystem:
         return jax.tree.map(lambda part: np.asarray(part, self.problem.dtype), given)
 
 
-def _directions(outer: Loss, inner: Loss, at: Point) -> Point:
+def _directions(outer: Loss, inner: Loss, at: Triple) -> Triple:
     grad_y_g, pull = jax.vjp(jax.grad(inner, argnums=1), at.x, at.y)
     Jz, Hz = pull(at.z)
     grad_x_f, grad_y_f = jax.grad(outer, argnums=(0, 1))(at.x, at.y)
-    return Point(grad_x_f - Jz, grad_y_g, Hz - grad_y_f)
+    return Triple(grad_x_f - Jz, grad_y_g, Hz - grad_y_f)
 
 
 def _largest(product: Callable[[jax.Array], jax.Array], like: jax.Array) -> jax.Array:

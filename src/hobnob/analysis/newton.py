@@ -36,27 +36,8 @@ def solve_inner(
     return value, fx - pull(z)[0], y, left
 
 
-def minimise_roughly(inner: Callable[[jax.Array], jax.Array], y: jax.Array) -> jax.Array:
-    """Roughly the minimiser, by a few Newton steps, whatever the size of y."""
-    return _newton(inner, y, solve_roughly, most=10)[0]
-
-
-def solve_roughly(
-    gradient: Callable[[jax.Array], jax.Array], y: jax.Array, right: jax.Array
-) -> jax.Array:
-    """Roughly the z with H z = right, where H is the Jacobian of `gradient` at y."""
-    product = jax.linearize(gradient, y)[1]
-    return jax.scipy.sparse.linalg.cg(product, right, tol=1e-6, maxiter=200)[0]
-
-
-def _newton(
-    inner: Callable[[jax.Array], jax.Array],
-    y: jax.Array,
-    solve: Callable[..., jax.Array] | None = None,
-    most: int = NEWTON_STEPS,
-) -> tuple[jax.Array, jax.Array]:
+def _newton(inner: Callable[[jax.Array], jax.Array], y: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Newton's method with backtracking, until the gradient stops shrinking."""
-    solve = solve or _solve_hessian
     value_and_gradient = jax.value_and_grad(inner)
 
     class Point(NamedTuple):
@@ -73,7 +54,7 @@ def _newton(
         return Point(y, value, gradient, norm, norm < old_norm, jnp.asarray(steps))
 
     def newton_step(at: Point) -> Point:
-        direction = solve(jax.grad(inner), at.y, at.gradient)
+        direction = _solve_hessian(jax.grad(inner), at.y, at.gradient)
         slope = at.gradient @ direction
 
         def reached(size: jax.Array) -> tuple[jax.Array, Point]:
@@ -97,7 +78,7 @@ def _newton(
     floor = 4 * jnp.finfo(y.dtype).eps
 
     def go_on(at: Point) -> jax.Array:
-        return at.better & (at.steps < most) & (at.norm > floor)
+        return at.better & (at.steps < NEWTON_STEPS) & (at.norm > floor)
 
     end = jax.lax.while_loop(go_on, newton_step, start)
     return end.y, end.norm

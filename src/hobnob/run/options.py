@@ -1,4 +1,4 @@
-"""Options: what `solve` is asked besides the problem, the network, the algorithm and the steps."""
+"""SolveOptions: what `solve` is asked besides the problem, network, algorithm and steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hobnob.run.store import Resume
 
 
 @dataclass(frozen=True)
-class Options:
+class SolveOptions:
     """As the arguments of `solve`; `hopeless` is that of a `Plan`."""
 
     seeds: Seeds

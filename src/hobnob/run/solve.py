@@ -18,13 +18,13 @@ from hobnob.core.network import Network
 from hobnob.core.problem import Problem
 from hobnob.core.setup import Runtime, Seeds, Setup, Tree
 from hobnob.ground.errors import CheckpointError, ProblemError, SettingError
-from hobnob.run.by_choice import solve_by_choice
 from hobnob.run.checkpoint import Checkpoint
+from hobnob.run.chosen.stages import solve_by_choice
 from hobnob.run.identity import identity_of
 from hobnob.run.interrupt import Interrupt
 from hobnob.run.loop import Loop, Plan
 from hobnob.run.observers import Callback, Observer, Observers
-from hobnob.run.options import Options
+from hobnob.run.options import SolveOptions
 from hobnob.run.progress import ProgressBar
 from hobnob.run.recorder import Metrics, Recorder
 from hobnob.run.result import Result, result_of
@@ -93,7 +93,7 @@ def solve(
     check_options(checkpoint, checkpoint_every, resume)
     network = network if isinstance(network, Network) else Network(network)
     _check_sizes(problem, network, 1 if steps is None else steps, record_every)
-    options = Options(
+    options = SolveOptions(
         seeds=_checked_seeds(seed),
         record_every=record_every,
         metrics=metrics,
@@ -109,7 +109,7 @@ def solve(
     )
     if algorithm is None:
 
-        def attempt(problem: Problem, choice: Choice, options: Options) -> Result:
+        def attempt(problem: Problem, choice: Choice, options: SolveOptions) -> Result:
             return _solve(problem, network, choice.algorithm, choice.steps, options)
 
         return solve_by_choice(problem, network, steps, options, attempt)
@@ -117,7 +117,7 @@ def solve(
 
 
 def _solve(
-    problem: Problem, network: Network, algorithm: Algorithm, steps: int, options: Options
+    problem: Problem, network: Network, algorithm: Algorithm, steps: int, options: SolveOptions
 ) -> Result:
     algorithm.check_fits(problem, network, options.links)
     runtime = options.runtime
@@ -166,14 +166,14 @@ def _solve(
         return result_of(loop, end)
 
 
-def _observers(options: Options, store: Store | None) -> list[Observer]:
+def _observers(options: SolveOptions, store: Store | None) -> list[Observer]:
     every: list[Observer] = [ProgressBar(options.progress)]
     if options.callback is not None:
         every.append(Callback(options.callback))
     return every if store is None else [*every, store]
 
 
-def _open_store(run: Run, options: Options) -> tuple[Store | None, Checkpoint | None]:
+def _open_store(run: Run, options: SolveOptions) -> tuple[Store | None, Checkpoint | None]:
     """The folder of checkpoints, which the leader alone reads and writes, and the one in it."""
     folder, store, found = options.checkpoint, None, None
     if folder is None:

@@ -14,28 +14,26 @@ from typing import Any
 
 import numpy as np
 
-from hobnob.algorithms.adaptive import Adaptive
 from hobnob.analysis.choose import Choice, Trouble, adaptive_choice, first_choice, next_choice
 from hobnob.analysis.estimates import estimate, unit_of_x
 from hobnob.analysis.exact import affordable
 from hobnob.analysis.mean_system import Cost
-from hobnob.core.algorithm import Scale
 from hobnob.core.ledger import COLUMNS, Traffic
 from hobnob.core.network import Network
 from hobnob.core.problem import Problem
 from hobnob.core.setup import Runtime, Setup
 from hobnob.ground.errors import DivergenceError
 from hobnob.ground.terminal import say
-from hobnob.run.options import Options
+from hobnob.run.chosen.trouble import trouble_of
+from hobnob.run.options import SolveOptions
 from hobnob.run.result import Before, Result
-from hobnob.run.watch import trouble_of
 from hobnob.runtimes.simulate import Simulate
 
-Attempt = Callable[[Problem, Choice, Options], Result]
+Attempt = Callable[[Problem, Choice, SolveOptions], Result]
 
 
 def solve_by_choice(
-    problem: Problem, network: Network, steps: int | None, options: Options, attempt: Attempt
+    problem: Problem, network: Network, steps: int | None, options: SolveOptions, attempt: Attempt
 ) -> Result:
     """Run what is chosen, stage by stage, until a stage needs no other."""
     choice, unit = _first(problem, network, steps, options.runtime)
@@ -82,7 +80,8 @@ def _first(
 def _unit_across(problem: Problem, network: Network, runtime: Runtime) -> tuple[float, Cost]:
     """Each process estimates it from the agents that it hosts; the median holds for all."""
     with problem.precision(), runtime.watched(network):
-        group, _ = runtime.join(Setup(problem, network, Adaptive.suggest(Scale(1.0, 1.0))))
+        anything = adaptive_choice(problem, 1.0, None, "").algorithm
+        group, _ = runtime.join(Setup(problem, network, anything))
         unit, cost = unit_of_x(problem.hosting(group.here.tolist()))
         return float(np.median(group.allgather(unit))), cost
 
@@ -105,7 +104,7 @@ def _trouble(ended: Result | DivergenceError, choice: Choice) -> Trouble | None:
 def _restart(
     start: Problem,
     choice: Choice,
-    options: Options,
+    options: SolveOptions,
     ended: Result | DivergenceError,
     attempt: Attempt,
 ) -> Problem:

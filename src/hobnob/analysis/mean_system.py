@@ -74,7 +74,8 @@ class MeanSystem:
             )
 
         self._per_agent = tuple(source.per_agent for source in sources)
-        self._world = _World(places, jax.vmap(draws, in_axes=(0, self._per_agent))(agents, places))
+        draw = jax.jit(jax.vmap(draws, in_axes=(0, self._per_agent)))
+        self._world = _World(places, draw(agents, places))
         numbers = sum(a.size for a in jax.tree.leaves([places[0].arrays, places[1].arrays]))
         self._pooled = problem.has_pooled_losses and numbers <= _MOST_NUMBERS
 

@@ -28,7 +28,7 @@ Metrics = str | Metric | Sequence[str | Metric] | Mapping[str, Metric] | None
 @partial(jax.tree_util.register_dataclass, data_fields=["numbers", "x", "y"], meta_fields=["names"])
 @dataclass(frozen=True)
 class Measured:
-    """The library's own metrics as one array, [seeds,] metrics, and the mean x and y."""
+    """The library's own metrics as one array, [seeds,] metrics, and the view's flat x and y."""
 
     names: tuple[str, ...]
     numbers: jax.Array
@@ -81,11 +81,13 @@ class Recorder:
 
     @property
     def seen_at(self) -> tuple[Tree, Tree]:
-        """The mean x and y of the last row that this process measured, or where the run began."""
+        """A view's x and y at the last row that this process measured, or where the run began."""
         problem, last = self._run.problem, self._last
         if last is None:
             return problem.x0, problem.y0
-        x, y = (np.asarray(v).reshape(-1, v.shape[-1]).mean(axis=0) for v in (last.x, last.y))
+        x, y = (np.asarray(v) for v in (last.x, last.y))
+        if self._run.setup.many_seeds:
+            x, y = x.mean(axis=0), y.mean(axis=0)
         return problem.x_layout.unravel(x, np), problem.y_layout.unravel(y, np)
 
     def history(self) -> dict[str, np.ndarray]:

@@ -80,6 +80,8 @@ class Problem:
         readout: Callable[[Any], Any] | None = None,
         objective_name: str = "F",
     ):
+        if not isinstance(personal, bool):
+            raise ProblemError(f"personal = {personal!r} must be True or False.")
         self.outer, self.inner = outer, inner
         self.name, self.labels, self.personal = name, labels, personal
         self.readout, self.objective_name = readout, objective_name

@@ -98,9 +98,9 @@ class LoPA(Algorithm):
         z = z - beta * (Hz - grad_y_f)  # (2)
         r_new = (1 - theta) * r + theta * (grad_x_f - Jz)  # (3)
         if self.direction == "gt":
-            Wx, Wh = agent.mix((x, h))
-            h = Wh + r_new - r  # (4)
+            W = agent.mix({"x": x, "h": h})
+            h = W["h"] + r_new - r  # (4)
         else:
-            Wx, h = agent.mix(x), r_new  # (4)
-        x = agent.project(Wx - alpha * h)  # (5)
+            W, h = agent.mix({"x": x}), r_new  # (4)
+        x = agent.project(W["x"] - alpha * h)  # (5)
         return State(x, y, z, r_new, h)

@@ -139,6 +139,12 @@ def _solve_by_choice(
             "Give an algorithm: one is chosen from all data in one place, and here the shards "
             "are read by several ranks."
         )
+    if problem.personal:
+        raise SettingError(
+            "Give an algorithm: none is chosen for personal problems. LoPA is made for them, and "
+            "hb.LoPA.suggest(hb.Scale(largest, smallest)) has safe step sizes, with the "
+            "curvatures that hb.curvature(problem) finds."
+        )
     problem, failed = problem.loaded(), None
     measured = options.metrics == "all" and affordable(problem)
     for choice in choices(problem, network, steps):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,10 @@ import pytest
 
 import hobnob as hb
 from hobnob.analysis.exact import affordable, check_strong_convexity
+from hobnob.testing.trial import trial_of
 from hobnob.testing.worlds import logistic
+from tests.reference import lopa
+from tests.reference.world import Logistic
 
 K, RAGGED = 4, [5, 2, 9, 3]
 TUNED = hb.LoPA(alpha=0.03, beta=0.05, gamma=0.05, theta=0.5)
@@ -35,6 +38,7 @@ def alone(problem: hb.Problem, k: int) -> hb.Problem:
 SHARDS = [(RAGGED, 2), (RAGGED, None), ([4] * K, 2), ([4] * K, None)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lengths", "batch_size"), SHARDS)
 def test_f_is_the_mean_of_what_each_agent_finds_alone(
     lengths: list[int], batch_size: int | None
@@ -139,6 +143,7 @@ def test_the_agent_whose_inner_problem_is_flat_is_named() -> None:
 # --- what is measured --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_metrics_by_hand() -> None:
     problem = logistic(RAGGED, None, personal=True)
     result = hb.solve(problem, hb.ring(K), TUNED, steps=30, record_every=15)
@@ -177,6 +182,7 @@ def test_users_metrics_see_each_agents_own_y() -> None:
     assert (result.history["shape"] == 1).all()
 
 
+@pytest.mark.slow
 def test_the_result_keeps_each_agents_own_y() -> None:
     problem = logistic(RAGGED, personal=True)
     result = hb.solve(problem, hb.ring(K), TUNED, steps=50)
@@ -213,8 +219,8 @@ def simulated(expected: bool) -> hb.Problem:
 
 
 def test_without_pooled_losses_a_run_measures_what_it_can() -> None:
-    lopa = replace(TUNED, alpha=0.05, beta=0.1, gamma=0.1)
-    result = hb.solve(simulated(expected=False), hb.ring(K), lopa, steps=800)
+    faster = replace(TUNED, alpha=0.05, beta=0.1, gamma=0.1)
+    result = hb.solve(simulated(expected=False), hb.ring(K), faster, steps=800)
     assert "objective" not in result.history
     assert "outer_loss" not in result.history
     # Its noise has a standard deviation of 0.1 a draw, and steps average it.
@@ -246,8 +252,8 @@ def test_what_is_affordable_counts_a_factorisation_an_agent() -> None:
 @pytest.mark.parametrize("heterogeneity", [0.5, 1.0, 3.0])
 def test_tracking_is_exact_however_much_agents_differ(heterogeneity: float) -> None:
     problem = quadratic(heterogeneity=heterogeneity)
-    lopa = hb.LoPA(alpha=0.03, beta=0.04, gamma=0.04, theta=1.0)
-    result = hb.solve(problem, hb.ring(K), lopa, steps=40_000, tolerance=1e-10)
+    tracked = hb.LoPA(alpha=0.03, beta=0.04, gamma=0.04, theta=1.0)
+    result = hb.solve(problem, hb.ring(K), tracked, steps=40_000, tolerance=1e-10)
     assert result.status == "converged"
     np.testing.assert_allclose(result.x, problem.solution, rtol=0, atol=1e-9)
     np.testing.assert_allclose(result.y, problem.closed_form(result.x).y, rtol=0, atol=1e-8)
@@ -257,8 +263,8 @@ def test_local_directions_stop_short_and_smaller_steps_come_closer() -> None:
     problem = quadratic()
     ends = []
     for alpha, steps in ((0.02, 4000), (0.002, 40_000)):
-        lopa = hb.LoPA(alpha=alpha, beta=0.05, gamma=0.05, theta=1.0, direction="lg")
-        result = hb.solve(problem, hb.ring(K), lopa, steps=steps, record_every=steps)
+        local = hb.LoPA(alpha=alpha, beta=0.05, gamma=0.05, theta=1.0, direction="lg")
+        result = hb.solve(problem, hb.ring(K), local, steps=steps, record_every=steps)
         ends.append(result.history["gradient_norm"][-1])
     assert ends[0] > 1e-3
     assert ends[1] < ends[0] / 5
@@ -267,10 +273,10 @@ def test_local_directions_stop_short_and_smaller_steps_come_closer() -> None:
 def test_only_x_and_its_direction_are_sent() -> None:
     problem = logistic(RAGGED, personal=True)
     for direction, numbers in (("gt", 8), ("lg", 4)):
-        lopa = replace(TUNED, direction=direction)
-        result = hb.solve(problem, hb.ring(K), lopa, steps=10)
+        result = hb.solve(problem, hb.ring(K), replace(TUNED, direction=direction), steps=10)
         assert (result.ledger["bytes"] == 10 * 2 * numbers * 8).all()  # two neighbours, float64
         assert (result.ledger["rounds"] == 10).all()
+        assert set(result.traffic.parts) == set("xh"[: numbers // 4])
 
 
 # --- which run it is ---------------------------------------------------------------------------
@@ -338,3 +344,57 @@ def test_personal_methods_refuse_common_problems() -> None:
         "agents of this one have a common y. Use SPARKLE, or describe the problem with "
         "hb.Problem(..., personal=True)."
     )
+
+
+# --- what the conformance suite finds ----------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixesModels(hb.LoPA):
+    """It mixes y as methods for common problems do, so no agent solves its own problem."""
+
+    def step(self, agent: hb.Agent, state: Any) -> Any:
+        after = super().step(agent, state)
+        return after._replace(y=agent.mix(after.y))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaysLocalIsExact(hb.LoPA):
+    @classmethod
+    def suggest(cls, scale: hb.Scale) -> Any:
+        return replace(super().suggest(scale), direction="lg")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cls", [MixesModels, SaysLocalIsExact])
+def test_the_suite_refuses_what_solves_another_problem(cls: type[hb.Algorithm]) -> None:
+    with pytest.raises(hb.testing.ConformanceError, match="it says that it is exact"):
+        hb.testing.check_algorithm(cls, only="solution")
+
+
+@pytest.mark.slow
+def test_local_directions_keep_all_other_promises() -> None:
+    checks = [name for name, _ in hb.testing.checks_for(SaysLocalIsExact) if name != "solution"]
+    assert hb.testing.check_algorithm(SaysLocalIsExact, only=checks) == checks
+
+
+@pytest.mark.slow
+def test_local_directions_equal_their_numpy_reference() -> None:
+    program = trial_of(SaysLocalIsExact).sampled
+    world = Logistic(program.problem, program.network, 200)
+    expected, found = lopa.run(world, program.algorithm), program.end(200)
+    for variable, value in expected.items():
+        np.testing.assert_allclose(found[variable], value, rtol=0, atol=1e-10)
+
+
+def test_without_an_algorithm_the_user_is_told_what_to_give() -> None:
+    with pytest.raises(hb.SettingError, match="Give an algorithm: none is chosen for personal"):
+        hb.solve(logistic(RAGGED, personal=True), hb.ring(K))
+
+
+def test_a_run_that_diverges_says_so_with_the_largest_curvature() -> None:
+    problem = quadratic()
+    wild = hb.LoPA(alpha=5.0, beta=5.0, gamma=5.0, theta=1.0)
+    largest = f"{hb.curvature(problem).largest:.3g}"
+    with pytest.raises(hb.DivergenceError, match=f"inner problem was {largest}"):
+        hb.solve(problem, hb.ring(K), wild, steps=400, seed=[0, 1])

@@ -329,9 +329,9 @@ def test_other_methods_refuse_personal_problems(name: str) -> None:
     with pytest.raises(hb.SettingError) as caught:
         algorithm.check_fits(logistic([3], personal=True), hb.complete(1))
     assert str(caught.value) == (
-        f"{type(algorithm).__name__} makes all agents agree on one y, and in this problem every "
-        f"agent has its own (personal=True), so it would solve another problem. Use LoPA, or leave "
-        f"personal out."
+        f"{type(algorithm).__name__} looks for one y that all agents have in common, and in this "
+        f"problem every agent has its own (personal=True): it would solve another problem. Use "
+        f"LoPA, or leave personal out."
     )
 
 

@@ -22,7 +22,7 @@ from hobnob.ground.pytrees import map_numbers
 
 
 class Exact(NamedTuple):
-    """F(x), its gradient and y*(x), of a personal problem with a leading axis of agents."""
+    """F(x), its gradient and y*(x). In a personal problem y has a leading axis of agents."""
 
     value: Any
     gradient: Any
@@ -233,12 +233,10 @@ def _explain_flatness(problem: Problem, x: np.ndarray) -> None:
     place, whose = "", ""
     if problem.dim_y <= DENSE:
         smallest = _spectra(problem, problem.x_layout.unravel(x, np))[:, 0]
-        # The agent that could not be solved is the flattest, or the first that is not finite.
+        # The one to blame is the flattest, or the first that is not finite.
         k = int(np.where(np.isnan(smallest), -np.inf, smallest).argmin())
-        place, whose = (
-            f": its smallest curvature at (x, y0) is {smallest[k]:.3g}",
-            _whose(problem, k),
-        )
+        place = f": its smallest curvature at (x, y0) is {smallest[k]:.3g}"
+        whose = _whose(problem, k)
     raise ProblemError(
         f"The inner problem{whose} could not be solved at this x{place}. It must be strongly "
         f"convex in y for y*(x) to be defined."

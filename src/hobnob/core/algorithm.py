@@ -125,9 +125,9 @@ class Algorithm:
             )
         if problem.personal and not self.personal:
             raise SettingError(
-                f"{name} makes all agents agree on one y, and in this problem every agent has its "
-                f"own (personal=True), so it would solve another problem. Use LoPA, or leave "
-                f"personal out."
+                f"{name} looks for one y that all agents have in common, and in this problem "
+                f"every agent has its own (personal=True): it would solve another problem. Use "
+                f"LoPA, or leave personal out."
             )
         if self.compositional and not problem.compositional:
             raise SettingError(

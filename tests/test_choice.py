@@ -64,7 +64,8 @@ def test_estimates_are_those_of_the_matrices() -> None:
     problem = quadratic(8, 3, 5, condition=30.0, scale=2.0, seed=4)
     known = estimate(problem)
     A = problem.inner_data.arrays["A"]  # one record per agent
-    H, B, Q = A.mean(0), problem.inner_data.arrays["B"].mean(0), problem._Q
+    H, B = A.mean(0), problem.inner_data.arrays["B"].mean(0)
+    Q = problem.outer_data.arrays["Q"].mean(0)
     along = np.vstack([np.eye(3), np.linalg.solve(H, B)])
     H_F = along.T @ Q @ along
     of_F = np.linalg.eigvalsh(H_F)
@@ -296,6 +297,28 @@ def test_the_units_of_x_do_not_matter(factor: float) -> None:
     gap = ends[0][0] - ends[0].min()
     assert abs(ends[1][-1] - ends[0][-1]) <= 0.05 * gap
     assert ends[0][-1] <= ends[0][0] - 0.9 * gap
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_agents_with_their_own_y_get_a_method_of_their_own(noise: float) -> None:
+    batch = {"noise": noise, "records": 32, "batch_size": 4} if noise else {}
+    problem = quadratic(6, 3, 4, condition=10.0, seed=5, personal=True, **batch)
+    result = hb.solve(problem, hb.ring(6))
+    assert result.choice.startswith("LoPA was chosen")
+    best, start = problem.closed_form(problem.solution).value, problem.closed_form(problem.x0).value
+    gap = (problem.closed_form(result.x).value - best) / (start - best)
+    assert gap <= (5e-3 if noise else 1e-6), f"{gap:.1e} of the gap is left"
+    assert result.status == ("finished" if noise else "converged")
+
+
+def test_estimates_of_agents_with_their_own_y() -> None:
+    problem = quadratic(3, 2, 3, condition=10.0, seed=5, personal=True)
+    known = estimate(problem)
+    assert known.model is not None
+    x = np.array([0.3, -0.2])
+    there = problem.closed_form(problem.x0 + x).gradient
+    slope = known.model.g + known.model.outer_hessian @ x  # F is quadratic
+    np.testing.assert_allclose(slope, there, rtol=1e-4, atol=1e-6)
 
 
 def test_float32_works_where_jax_is_set_to_float64() -> None:

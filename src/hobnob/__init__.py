@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hobnob.algorithms.f2sa import F2SA
     from hobnob.algorithms.fednest import FedNest
     from hobnob.algorithms.fedsbo import FedSBO
+    from hobnob.algorithms.lopa import LoPA
     from hobnob.algorithms.madsbo import MADSBO
     from hobnob.algorithms.madsbo_gt import MADSBOGT
     from hobnob.algorithms.masoba import MASOBA
@@ -93,6 +94,7 @@ _HOMES = {
     "algorithms.f2sa": ("F2SA",),
     "algorithms.fednest": ("FedNest",),
     "algorithms.fedsbo": ("FedSBO",),
+    "algorithms.lopa": ("LoPA",),
     "algorithms.madsbo": ("MADSBO",),
     "algorithms.madsbo_gt": ("MADSBOGT",),
     "algorithms.masoba": ("MASOBA",),
@@ -176,6 +178,7 @@ __all__ = [
     "FedNest",
     "FedSBO",
     "HobnobError",
+    "LoPA",
     "Mpi",
     "Network",
     "NetworkError",

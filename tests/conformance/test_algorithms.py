@@ -113,4 +113,5 @@ def place(name: str, where: str) -> tuple[Program, Any]:
 @cache
 def alone(name: str) -> Program:
     cls = hb.algorithms.get(name)
-    return Program(*worlds.sampled(cls.compositional, alone=True), trial_of(cls).short)
+    world = worlds.sampled(cls.compositional, alone=True, personal=cls.personal)
+    return Program(*world, trial_of(cls).short)

@@ -7,6 +7,7 @@ has all data, `Adaptive`, which scales its steps on the way.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import log, sqrt
 from typing import Any, Literal, NamedTuple
@@ -14,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from hobnob.algorithms.adaptive import Adaptive
+from hobnob.algorithms.lopa import LoPA
 from hobnob.algorithms.sparkle import SPARKLE
 from hobnob.analysis.estimates import Estimates, estimate
 from hobnob.analysis.linear_model import LinearModel, Settings
@@ -21,13 +23,14 @@ from hobnob.analysis.mean_system import Cost
 from hobnob.core.algorithm import Algorithm
 from hobnob.core.network import Network
 from hobnob.core.problem import Problem
-from hobnob.core.schedules import Schedule, SettlingRule, capped, settling
+from hobnob.core.schedules import InverseRule, Schedule, SettlingRule, capped, settling
 
 REACHED = 1e-4  # of |grad F(x0)|: where a run without noise ends
 NOISELESS = 1e-12  # draws that differ by less are equal but for rounding
 NEAR = 0.003  # of F(x0) - F*: where a noisy convex run should end
 FEWEST, MOST, NOT_CONVEX = 1_000, 100_000, 10_000  # steps
-SLOWER, SLOWEST = 4, 64  # step sizes are divided by so much after a divergence, at most so often
+SLOWER, SLOWEST = 4, 64  # what step sizes are divided by after a divergence, and at the most
+STEP_SIZES = ("alpha", "beta", "gamma")
 
 # What is tried on the linear model: shares of 1/L_F for x, of 1/L for y and z, and the momentum.
 OUTER = tuple(1.7**-j for j in range(20))
@@ -53,6 +56,7 @@ class Choice(NamedTuple):
         expected: the steps that a linear model of the problem takes to arrive; None without one.
         gain: F(x0) - F*, as the model has it; None without one.
         cost: what the estimates took.
+        slower: what step sizes were divided by, after runs that diverged.
 
     Example:
         >>> import hobnob as hb
@@ -69,6 +73,7 @@ class Choice(NamedTuple):
     expected: int | None = None
     gain: float | None = None
     cost: Cost = Cost()
+    slower: int = 1
 
 
 def choose(problem: Problem, network: Any, steps: int | None = None) -> Choice:
@@ -80,6 +85,8 @@ def choose(problem: Problem, network: Any, steps: int | None = None) -> Choice:
 
     F not convex: `Adaptive`. Its step of x is a hundredth of the distance over which grad F changes
     by its own size, so it does not depend on the units of x.
+
+    Where every agent has its own y (`personal=True`), `LoPA`, by the same model.
 
     Args:
         problem: the problem.
@@ -98,6 +105,8 @@ def choose(problem: Problem, network: Any, steps: int | None = None) -> Choice:
 
 
 def first_choice(known: Estimates, problem: Problem, network: Network, steps: int | None) -> Choice:
+    if known.model is None and problem.personal:
+        return _cautious(known, steps)
     if known.model is None:
         reason = "F is not convex at the start, so step sizes follow the curvature on the way."
         tolerance = None if known.random else _tolerance(known)
@@ -114,22 +123,36 @@ def next_choice(
 ) -> Choice | None:
     """What to go on with after a run diverged or stalled; None if nothing else is known.
 
-    SPARKLE's constants are those of the start, so `Adaptive` takes over. If that diverges, its
-    steps are made smaller; if it stalls, nothing of ours is better.
+    SPARKLE's constants are those of the start, so `Adaptive` takes over. If that diverges, or LoPA
+    does, its steps are made smaller; if it stalls, nothing of ours is better.
     """
+    if isinstance(last.algorithm, LoPA):
+        return _slower(last, steps) if trouble == "diverged" else None
     if not isinstance(last.algorithm, Adaptive):
         happened = {"diverged": "diverged", "stalled": "hardly came nearer"}[trouble]
         reason = f"SPARKLE {happened}: what holds at the start does not hold on the way."
         return adaptive_choice(problem, unit, steps, reason)._replace(tolerance=last.tolerance)
-    assert isinstance(last.algorithm.gamma, SettlingRule)
-    slower = SLOWER * INNER_STEP / last.algorithm.gamma.first
-    if trouble == "stalled" or slower > SLOWEST:
+    return _slower(last, steps) if trouble == "diverged" else None
+
+
+def _slower(last: Choice, steps: int | None) -> Choice | None:
+    """The same with smaller steps, until they are too small for comfort."""
+    slower = last.slower * SLOWER
+    if slower > SLOWEST:
         return None
-    choice = adaptive_choice(problem, unit, steps, "")
-    alpha, gamma = settling(UNIT * unit / slower), settling(INNER_STEP / slower)
-    why = f"Adaptive diverged: it starts again with step sizes divided by {slower:.3g}."
-    algorithm = Adaptive(alpha=alpha, gamma=gamma, theta=THETA)
-    return choice._replace(algorithm=algorithm, why=why, tolerance=last.tolerance)
+    sizes = {name: size for name, size in vars(last.algorithm).items() if name in STEP_SIZES}
+    algorithm = replace(last.algorithm, **{name: _divided(size) for name, size in sizes.items()})
+    name = type(last.algorithm).__name__
+    why = f"{name} diverged: it goes on with its first step sizes divided by {slower}."
+    return last._replace(algorithm=algorithm, steps=steps or last.steps, why=why, slower=slower)
+
+
+def _divided(size: Any) -> Any:
+    if isinstance(size, SettlingRule):
+        return replace(size, first=size.first / SLOWER)
+    if isinstance(size, InverseRule):
+        return replace(size, scale=size.scale / SLOWER, most=size.most / SLOWER)
+    return size / SLOWER
 
 
 def adaptive_choice(problem: Problem, unit: float, steps: int | None, reason: str) -> Choice:
@@ -152,7 +175,7 @@ def _steady(
     known: Estimates, model: LinearModel, problem: Problem, network: Network, steps: int | None
 ) -> Choice:
     """No noise: the gentlest of the settings that are fast enough."""
-    tried = np.array(list(product(OUTER, INNER, MOMENTUM)))
+    tried = np.array(list(product(OUTER, INNER, (0.0,) if problem.personal else MOMENTUM)))
     settings = Settings(tried[:, 0] / known.outer_largest, tried[:, 1] / known.largest, tried[:, 2])
     # Agents agree no faster than the network lets them: larger steps would only hurt.
     agreeing = log(1 / REACHED) / (1.2 * _agreeing(network))
@@ -168,13 +191,12 @@ def _steady(
     alpha, gamma, m = (float(f"{field[best]:.3g}") for field in settings)
     steps = steps or int(min(max(2 * expected, FEWEST), MOST))
     why = (
-        f"SPARKLE was chosen: it sends no matrix, and finds the solution however much agents "
-        f"differ. F is convex at the start and draws have no noise. Of {len(tried)} settings tried "
-        f"on a linear model of the problem, alpha = {alpha:g}, gamma = beta = {gamma:g} and "
-        f"momentum {m:g} are the gentlest that are nearly the fastest. They should take about "
-        f"{expected:,} steps; at most {steps:,} are made."
+        f"{_praise(problem)} F is convex at the start and draws have no noise. Of {len(tried)} "
+        f"settings tried on a linear model of the problem, alpha = {alpha:g}, gamma = beta = "
+        f"{gamma:g} and momentum {m:g} are the gentlest that are nearly the fastest. They should "
+        f"take about {expected:,} steps; at most {steps:,} are made."
     )
-    algorithm = _sparkle(problem, alpha, gamma, m)
+    algorithm = _exact_method(problem, alpha, gamma, m)
     return Choice(algorithm, steps, _tolerance(known), why, expected, model.gain, known.cost)
 
 
@@ -193,13 +215,12 @@ def _noisy(
     expected = int(max(averaging / (NEAR * model.gain), slowest / 2))
     steps = steps or int(min(max(2 * expected, FEWEST), MOST))
     why = (
-        f"SPARKLE was chosen: it sends no matrix, and finds the solution however much agents "
-        f"differ. F is convex at the start, and draws are noisy (variance {known.noise:.2g} of "
-        f"|grad F|^2): alpha = {alpha:g} until 2/(mu t) is smaller, with mu = {mu:.2g} the "
-        f"smallest curvature of F; gamma = beta = {gamma:g} follow from the largest curvature of a "
-        f"batch, {known.largest:.2g}. {steps:,} steps are made."
+        f"{_praise(problem)} F is convex at the start, and draws are noisy (variance "
+        f"{known.noise:.2g} of |grad F|^2): alpha = {alpha:g} until 2/(mu t) is smaller, with mu = "
+        f"{mu:.2g} the smallest curvature of F; gamma = beta = {gamma:g} follow from the largest "
+        f"curvature of a batch, {known.largest:.2g}. {steps:,} steps are made."
     )
-    algorithm = _sparkle(problem, capped(alpha, float(f"{2 / mu:.3g}")), gamma, 0.0)
+    algorithm = _exact_method(problem, capped(alpha, float(f"{2 / mu:.3g}")), gamma, 0.0)
     return Choice(algorithm, steps, None, why, expected, model.gain, known.cost)
 
 
@@ -212,7 +233,17 @@ def _agreeing(network: Network) -> float:
     return max((1 - sqrt(network.rho)) / 2, 1e-6)
 
 
-def _sparkle(problem: Problem, alpha: Schedule, gamma: float, momentum: float) -> SPARKLE:
+OWN_Y = "LoPA was chosen: it is made for agents that each have their own y."
+ONE_Y = "SPARKLE was chosen: it sends no matrix, and finds the solution however much agents differ."
+
+
+def _praise(problem: Problem) -> str:
+    return OWN_Y if problem.personal else ONE_Y
+
+
+def _exact_method(problem: Problem, alpha: Schedule, gamma: Schedule, momentum: float) -> Algorithm:
+    if problem.personal:
+        return LoPA(alpha=alpha, beta=gamma, gamma=gamma, theta=1.0)
     # Rounding errors of w itself add up with exact diffusion: too many of them in float32.
     member = "ed" if problem.dtype == np.float64 else "semi-atc-gt"
     return SPARKLE(
@@ -225,3 +256,17 @@ def _sparkle(problem: Problem, alpha: Schedule, gamma: float, momentum: float) -
         y=member,
         z=member,
     )
+
+
+def _cautious(known: Estimates, steps: int | None) -> Choice:
+    """LoPA where F is not convex: no model, so half of what curvatures allow."""
+    alpha, gamma = (float(f"{0.5 / most:.3g}") for most in (known.outer_largest, known.largest))
+    algorithm = LoPA(
+        alpha=settling(alpha), beta=settling(gamma), gamma=settling(gamma), theta=THETA
+    )
+    steps = steps or NOT_CONVEX
+    why = (
+        f"{OWN_Y} F is not convex at the start. alpha = {alpha:g} and gamma = beta = {gamma:g} are "
+        f"half of what the curvatures there allow; they fall after half of {steps:,} steps."
+    )
+    return Choice(algorithm, steps, None, why, cost=known.cost)

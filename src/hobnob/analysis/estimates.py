@@ -104,7 +104,7 @@ def _solutions(system: MeanSystem) -> tuple[Triple, Triple]:
     """(x0, y*, z*), and how far from there an algorithm starts."""
     problem = system.problem
     x = np.asarray(problem.x_layout.ravel(problem.x0), np.float64)
-    y0 = np.asarray(problem.y_layout.ravel(problem.y0), np.float64)
+    y0 = np.tile(np.asarray(problem.y_layout.ravel(problem.y0), np.float64), system.copies)
     y = system.inner_solution(x, y0)
     start = Triple(x, y, np.zeros_like(y))
     point = start._replace(z=-system.solve(start, system.at(start).z))

@@ -2,9 +2,11 @@
 
     G_x = grad_x f(x, y) - J z,   G_y = grad_y g(x, y),   G_z = H z - grad_y f(x, y)
 
-At y*(x) and z*(x), where G_y = G_z = 0, G_x is grad F. SciPy solves on the host, with products that
-JAX compiles once: that is quicker to start than a solver inside a compiled program, and every
-product can be counted.
+At y*(x) and z*(x), where G_y = G_z = 0, G_x is grad F. Where every agent has its own y, the y and z
+here are those of all agents, one after the other, and g is the sum of theirs.
+
+SciPy solves on the host, with products that JAX compiles once: that is quicker to start than a
+solver inside a compiled program, and every product can be counted.
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ class MeanSystem:
     def __init__(self, problem: Problem):
         self.problem = problem
         self._clock, self._gradients, self._products = time.perf_counter(), 0, 0
+        self.copies = problem.size if problem.personal else 1  # of y and z
         places, agents = problem.place(), jnp.arange(problem.size, dtype=jnp.uint32)
         sources = problem.outer_data, problem.inner_data
         self.random = not all(isinstance(s, Records) and s.batch_size is None for s in sources)
@@ -106,7 +109,7 @@ class MeanSystem:
 
     def jacobian(self, point: Triple) -> np.ndarray:
         """The matrix of `along`: rows (G_x, G_y, G_z), columns (x, y, z)."""
-        count = self.problem.dim_x + 2 * self.problem.dim_y
+        count = sum(part.size for part in point)
         self._products += 2 * count
         return _wide(self._jacobian(self._world, self._narrow(point)))
 
@@ -195,6 +198,8 @@ class MeanSystem:
 
     @cached_property
     def _batches(self) -> Callable[..., Any]:
+        K = self.copies
+
         def of_batch(places: Any, batch: Any, at: Triple) -> Any:
             (outer_place, inner_place), (outer_batch, inner_batch) = places, batch
 
@@ -202,16 +207,19 @@ class MeanSystem:
                 return self.problem.inner_loss(x, y, inner_place, inner_batch)
 
             def outer(x: Any, y: Any) -> jax.Array:
-                return self.problem.outer_loss(x, y, outer_place, outer_batch)
+                return self.problem.outer_loss(x, y, outer_place, outer_batch) / K
 
             product = jax.linearize(jax.grad(partial(inner, at.x)), at.y)[1]
             return _largest(product, at.y), _directions(outer, inner, at)
 
         def batches(world: _World, at: Triple) -> Any:
             of_agent = jax.vmap(of_batch, in_axes=(None, 0, None))
-            of_all = jax.vmap(of_agent, in_axes=(self._per_agent, 0, None))
-            largest, each = of_all(world.places, world.batches, at)
-            return largest.max(), jax.tree.map(lambda part: part.mean(axis=0), each)
+            of_all = jax.vmap(of_agent, in_axes=(self._per_agent, 0, self._own))
+            largest, each = of_all(world.places, world.batches, self._split(at))
+            if K == 1:
+                return largest.max(), jax.tree.map(lambda part: part.mean(axis=0), each)
+            y, z = (jnp.moveaxis(part, 0, 1).reshape(self.draws, -1) for part in (each.y, each.z))
+            return largest.max(), Triple(each.x.sum(axis=0), y, z)
 
         return jax.jit(batches)
 
@@ -221,21 +229,34 @@ class MeanSystem:
 
     def _outer(self, world: _World) -> Loss:
         if self._pooled:
-            return lambda x, y: self.problem.pooled_outer(x, y, world.places[0])
+            return lambda x, y: self.problem.pooled_outer(x, self._of_agents(y), world.places[0])
         return self._mean_of_batches(world, self.problem.outer_loss, 0)
 
     def _inner(self, world: _World) -> Loss:
+        pooled, mean = self.problem.pooled_inner, self.problem.inner_loss
+        of_batches, K = self._mean_of_batches(world, mean, 1), self.copies
         if self._pooled:
-            return lambda x, y: self.problem.pooled_inner(x, y, world.places[1])
-        return self._mean_of_batches(world, self.problem.inner_loss, 1)
+            return lambda x, y: K * pooled(x, self._of_agents(y), world.places[1])
+        return lambda x, y: K * of_batches(x, y)
 
     def _mean_of_batches(self, world: _World, loss: Callable[..., Any], which: int) -> Loss:
         def mean(x: Any, y: Any) -> jax.Array:
-            of_agent = jax.vmap(partial(loss, x, y), in_axes=(None, 0))
-            of_all = jax.vmap(of_agent, in_axes=(self._per_agent[which], 0))
-            return of_all(world.places[which], world.batches[which]).mean()
+            of_agent = jax.vmap(partial(loss, x), in_axes=(None, None, 0))
+            of_all = jax.vmap(of_agent, in_axes=(self._own.y, self._per_agent[which], 0))
+            return of_all(self._of_agents(y), world.places[which], world.batches[which]).mean()
 
         return mean
+
+    @property
+    def _own(self) -> Triple:
+        """Which parts of a triple have an axis of agents, once they are split."""
+        return Triple(None, 0, 0) if self.problem.personal else Triple(None, None, None)
+
+    def _of_agents(self, y: Any) -> Any:
+        return y.reshape(self.problem.size, -1) if self.problem.personal else y
+
+    def _split(self, at: Triple) -> Triple:
+        return Triple(at.x, self._of_agents(at.y), self._of_agents(at.z))
 
     def _narrow(self, given: Any) -> Any:
         """In the problem's own precision, whatever JAX's flags are."""

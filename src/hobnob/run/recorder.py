@@ -28,7 +28,7 @@ Metrics = str | Metric | Sequence[str | Metric] | Mapping[str, Metric] | None
 @partial(jax.tree_util.register_dataclass, data_fields=["numbers", "x", "y"], meta_fields=["names"])
 @dataclass(frozen=True)
 class Measured:
-    """The library's own metrics as one array, [seeds,] metrics, and the mean x and y."""
+    """The library's own metrics as one array, [seeds,] metrics, and the view's flat x and y."""
 
     names: tuple[str, ...]
     numbers: jax.Array
@@ -84,14 +84,14 @@ class Recorder:
 
     @property
     def seen_at(self) -> tuple[Tree, Tree]:
-        """The mean x and y of the last row that this process measured, or where the run began."""
+        """A view's x and y at the last row that this process measured, or where the run began."""
         if self._last is None:
             return self._run.problem.x0, self._run.problem.y0
         return self._point(self._last)
 
     @property
     def best_at(self) -> tuple[Tree, Tree] | None:
-        """The mean x and y of the row with the lowest F, or outer loss.
+        """A view's x and y at the row with the lowest F, or outer loss.
 
         None where that is not one point: with several seeds, and if an earlier process saw it.
         """
@@ -106,7 +106,9 @@ class Recorder:
 
     def _point(self, at: Measured) -> tuple[Tree, Tree]:
         problem = self._run.problem
-        x, y = (np.asarray(v).reshape(-1, v.shape[-1]).mean(axis=0) for v in (at.x, at.y))
+        x, y = (np.asarray(v) for v in (at.x, at.y))
+        if self._run.setup.many_seeds:
+            x, y = x.mean(axis=0), y.mean(axis=0)
         return problem.x_layout.unravel(x, np), problem.y_layout.unravel(y, np)
 
     def history(self) -> dict[str, np.ndarray]:

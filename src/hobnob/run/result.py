@@ -26,7 +26,8 @@ class Result:
 
     Attributes:
         x, y: the network's mean, shaped like the problem's x0 and y0. With several seeds, here and
-            below, arrays have a leading axis of seeds.
+            below, arrays have a leading axis of seeds. If the problem is personal, a mean of y has
+            no meaning: y is then every agent's own, the same as agents["y"].
         agents: {"x": ..., "y": ...}, every agent's own: leaves with a leading axis of agents.
         history: column -> array, one entry a recorded step. Costs (samples, gradients, products,
             matrices, rounds, messages, bytes) are cumulative and per agent, the mean over agents.
@@ -125,7 +126,7 @@ def result_of(loop: Loop, end: End) -> Result:
     advice, setup = loop.advice(end.status), run.setup
     return Result(
         x=problem.x_layout.unravel(x.mean(axis=-2), np),
-        y=problem.y_layout.unravel(y.mean(axis=-2), np),
+        y=problem.y_layout.unravel(y if problem.personal else y.mean(axis=-2), np),
         agents={"x": problem.x_layout.unravel(x, np), "y": problem.y_layout.unravel(y, np)},
         history=loop.recorder.history(),
         ledger=run.costs.until(end.step),

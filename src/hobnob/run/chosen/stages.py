@@ -22,7 +22,7 @@ from hobnob.core.ledger import COLUMNS, Traffic
 from hobnob.core.network import Network
 from hobnob.core.problem import Problem
 from hobnob.core.setup import Runtime, Setup
-from hobnob.ground.errors import DivergenceError
+from hobnob.ground.errors import DivergenceError, SettingError
 from hobnob.ground.terminal import say
 from hobnob.run.chosen.trouble import trouble_of
 from hobnob.run.options import SolveOptions
@@ -70,6 +70,11 @@ def _first(
 ) -> tuple[Choice, float]:
     """The first choice, and the unit of x."""
     if problem.unread and not isinstance(runtime, Simulate):
+        if problem.personal:
+            raise SettingError(
+                "Give an algorithm, such as LoPA: where every agent has its own y, step sizes are "
+                "chosen from all data in one place, and here the shards are read by several ranks."
+            )
         unit, cost = _unit_across(problem, network, runtime)
         reason = "No process has all data, so step sizes follow the curvature on the way."
         return adaptive_choice(problem, unit, steps, reason)._replace(cost=cost), unit
@@ -113,9 +118,9 @@ def _restart(
         return start  # seeds went different ways
     if isinstance(ended, Result):
         uphill = ended.history["objective"][-1] > ended.history["objective"][0]
-        return start if uphill else start.starting_at(ended.x, ended.y)
+        return start if uphill else _from(start, ended.x, ended.y)
     if ended.best is not None:
-        return start.starting_at(*ended.best)
+        return _from(start, *ended.best)
     # It was seen before the run was resumed: go there once more.
     name = "objective" if "objective" in ended.history else "outer_loss"
     if name not in ended.history:
@@ -125,7 +130,12 @@ def _restart(
         options, checkpoint=None, resume=False, hopeless=lambda rows: rows["step"][-1] >= step
     )
     found = attempt(start, choice, again)
-    return start.starting_at(found.x, found.y)
+    return _from(start, found.x, found.y)
+
+
+def _from(problem: Problem, x: Any, y: Any) -> Problem:
+    """Agents with their own y begin again with the one that they all had at the start."""
+    return problem.starting_at(x, problem.y0 if problem.personal else y)
 
 
 @dataclass

@@ -12,8 +12,10 @@ from hobnob.core.algorithm import Algorithm, Scale
 
 
 class Option(NamedTuple):
+    name: str
     settings: dict[str, Any]
     exact: bool  # what the method's `exact` is with these settings
+    elsewhere: tuple[str, ...] = ()  # checks that need other settings, in a test of their own
 
     def of(self, cls: type[Any]) -> type[Algorithm]:
         """The method with these settings, as a class of its own: checks take classes."""
@@ -26,8 +28,5 @@ class Option(NamedTuple):
             def suggest(cls, scale: Scale) -> Any:
                 return replace(super().suggest(scale), **settings)
 
-        WithOption.__name__ = WithOption.__qualname__ = f"{cls.__name__} with {self}"
+        WithOption.__name__ = WithOption.__qualname__ = f"{cls.__name__} ({self.name})"
         return WithOption
-
-    def __str__(self) -> str:
-        return ", ".join(f"{name}={value}" for name, value in self.settings.items())

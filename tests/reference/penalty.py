@@ -9,7 +9,7 @@ import numpy as np
 from tests.reference.option import Option
 from tests.reference.world import Logistic
 
-OPTIONS = [Option({"difference": "central"}, exact=False)]
+OPTIONS = [Option("central", {"difference": "central"}, exact=False)]
 
 
 def run(world: Logistic, a: Any) -> dict[str, np.ndarray]:

@@ -18,6 +18,8 @@ from hobnob.core.problem import Problem, as_tree
 from hobnob.ground.errors import ProblemError
 from hobnob.ground.pytrees import map_numbers
 
+FLAT = 1e-12  # of the largest curvature: what is below can't be told from 0
+
 
 class Exact(NamedTuple):
     """F(x), its gradient and y*(x)."""
@@ -59,6 +61,7 @@ def exact(problem: Problem, x: Any) -> Exact:
     """
     problem, flat = problem.loaded(), _flat(problem, x)
     value, gradient, y = _solve_checked(problem, flat)
+    _refuse_flatness(problem, flat, y)
     return Exact(value, problem.x_layout.unravel(gradient, np), problem.y_layout.unravel(y, np))
 
 
@@ -101,6 +104,7 @@ def optimum(problem: Problem, x0: Any = None, tolerance: float = 1e-8) -> Optimu
         options={"maxiter": 2000, "maxfun": 4000, "gtol": tolerance, "ftol": 1e-15},
     )
     value, gradient, y = _solve_checked(problem, found.x)
+    _refuse_flatness(problem, found.x, y)
     if bounds is not None:
         gradient = found.x - np.clip(found.x - gradient, *bounds.T)
     return Optimum(
@@ -205,15 +209,32 @@ def _solve_checked(problem: Problem, x: np.ndarray) -> tuple[float, np.ndarray, 
     return float(value), gradient, y
 
 
-def check_strong_convexity(problem: Problem) -> None:
-    """Raise an error if the pooled inner loss is not strongly convex at the starting point."""
+def check_strong_convexity(problem: Problem, flat_allowed: bool = False) -> bool:
+    """Raise an error if the pooled inner loss is not strongly convex at the starting point.
+
+    If `flat_allowed`, it only has to be convex, and the answer is whether it is flat somewhere.
+    """
     smallest, largest = curvature(problem)
-    if not smallest > 1e-12 * max(largest, 1e-300):
-        raise ProblemError(
-            f"The inner problem is not strongly convex at x0: the smallest curvature of the mean "
-            f"is {smallest:.3g}, the largest {largest:.3g}, so y*(x) is not defined there. If x0 "
-            f"switches a regulariser off, parametrise its weights as exp(x), or start at x0 > 0."
-        )
+    least = FLAT * max(largest, 1e-300)
+    if smallest > least:
+        return False
+    if flat_allowed and smallest >= -least:
+        return True
+    raise ProblemError(
+        f"The inner problem is not strongly convex at x0: the smallest curvature of the mean "
+        f"is {smallest:.3g}, the largest {largest:.3g}, so y*(x) is not defined there. If x0 "
+        f"switches a regulariser off, parametrise its weights as exp(x), or start at x0 > 0. If "
+        f"the inner problem is convex and has many solutions, use hb.MADSBOGT with a ridge."
+    )
+
+
+def _refuse_flatness(problem: Problem, x: np.ndarray, y: np.ndarray) -> None:
+    """Of the many solutions of a flat problem, rounding errors may pick one without a complaint."""
+    if problem.dim_y <= DENSE:
+        trees = problem.x_layout.unravel(x, np), problem.y_layout.unravel(y, np)
+        smallest, largest = curvature(problem, *trees)
+        if smallest <= FLAT * largest:
+            _explain_flatness(problem, x)
 
 
 def _explain_flatness(problem: Problem, x: np.ndarray) -> None:

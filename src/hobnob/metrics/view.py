@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from hobnob.analysis.exact import Exact
-from hobnob.analysis.newton import solve_inner
+from hobnob.analysis.newton import solve_flat_inner, solve_inner
 from hobnob.core.problem import Problem
 from hobnob.ground.errors import SettingError
 
@@ -29,6 +29,7 @@ class View:
         places: the data of all agents, or None if several ranks hold it.
         state: the algorithm's state, with a leading axis of agents.
         disagreements: those already computed, by name.
+        flat: the inner problem may have many solutions.
 
     Example:
         >>> import hobnob as hb
@@ -48,10 +49,12 @@ class View:
         places: Any,
         state: Any,
         disagreements: Mapping[str, jax.Array] | None = None,
+        flat: bool = False,
     ):
         self.problem = problem
         self.variables: dict[str, Any] = state._asdict()
         self._places, self._disagreements = places, disagreements or {}
+        self._flat = flat
 
     @property
     def x(self) -> Any:
@@ -95,9 +98,11 @@ class View:
 
     @cached_property
     def exact(self) -> Exact:
-        """F, its gradient and y* at the mean x, flat; computed once for all metrics that ask."""
-        value, gradient, y, left = solve_inner(
-            self.outer_loss, self.inner_loss, self.flat_x, self.flat_y
-        )
+        """F, its gradient and y* at the mean x, as flat vectors; computed once for all metrics.
+
+        If the inner problem has many solutions, y* is that of the smallest norm.
+        """
+        solve = solve_flat_inner if self._flat else solve_inner
+        value, gradient, y, left = solve(self.outer_loss, self.inner_loss, self.flat_x, self.flat_y)
         solved = left <= jnp.sqrt(jnp.finfo(y.dtype).eps)
         return Exact(*(jnp.where(solved, part, jnp.nan) for part in (value, gradient, y)))

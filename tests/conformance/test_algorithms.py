@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from pathlib import Path
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,11 @@ from hobnob.testing import worlds
 from hobnob.testing.trial import Program, trial_of
 from tests.reference.world import Logistic, Nested
 
-REFERENCES = Path(__file__).parents[1] / "reference"
-
 
 def reference(name: str) -> Any:
     """The transcription of an algorithm, or None where there is none."""
-    plain = name.partition(":")[0]
-    known = (REFERENCES / f"{plain}.py").exists()
-    return import_module(f"tests.reference.{plain}") if known else None
+    module = f"tests.reference.{name.partition(':')[0]}"
+    return import_module(module) if find_spec(module) else None
 
 
 CLASSES: dict[str, type[Any]] = {}  # every algorithm by its name, and with options, `name:option`

@@ -215,7 +215,9 @@ def check_strong_convexity(problem: Problem, flat_allowed: bool = False) -> bool
     If `flat_allowed`, it only has to be convex, and the answer is whether it is flat somewhere.
     """
     smallest, largest = curvature(problem)
-    least = FLAT * max(largest, 1e-300)
+    # Data in float32 is rounded, so that curvatures of 0 become a little more or less.
+    rounding = 8 * float(np.finfo(problem.dtype).eps) if flat_allowed else 0
+    least = max(FLAT, rounding) * max(largest, 1e-300)
     if smallest > least:
         return False
     if flat_allowed and smallest >= -least:

@@ -43,9 +43,9 @@ class LoPA(Algorithm):
 
     Source and departures: only the paper's abstract and summaries by others were at hand. They name
     the parts: no inner loops, steps on y and z in turn with those on x, an averaged direction, and
-    the variants LoPA-LG and LoPA-GT. How they are put together here is a reconstruction, so the order of the steps, and
-    which iterate a derivative is taken at, may differ from the paper. If the problem bounds x, (5)
-    is followed by a projection.
+    the variants LoPA-LG and LoPA-GT. How they are put together here is a reconstruction, so the
+    order of the steps, and which iterate a derivative is taken at, may differ from the paper. If
+    the problem bounds x, (5) is followed by a projection.
 
     Cost of an iteration, per agent: 2 batches; 2 gradients and 2 products; one round of 2 d_x
     numbers with "gt", and of d_x with "lg". What is sent does not grow with y.

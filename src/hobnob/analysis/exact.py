@@ -20,6 +20,8 @@ from hobnob.core.problem import Problem, as_tree
 from hobnob.ground.errors import ProblemError
 from hobnob.ground.pytrees import map_numbers
 
+FLAT = 1e-12  # of the largest curvature: what is below can't be told from 0
+
 
 class Exact(NamedTuple):
     """F(x), its gradient and y*(x). In a personal problem y has a leading axis of agents."""
@@ -63,6 +65,7 @@ def exact(problem: Problem, x: Any) -> Exact:
     """
     problem, flat = problem.loaded(), _flat(problem, x)
     value, gradient, y = _solve_checked(problem, flat)
+    _refuse_flatness(problem, flat, y)
     return Exact(value, problem.x_layout.unravel(gradient, np), problem.y_layout.unravel(y, np))
 
 
@@ -105,6 +108,7 @@ def optimum(problem: Problem, x0: Any = None, tolerance: float = 1e-8) -> Optimu
         options={"maxiter": 2000, "maxfun": 4000, "gtol": tolerance, "ftol": 1e-15},
     )
     value, gradient, y = _solve_checked(problem, found.x)
+    _refuse_flatness(problem, found.x, y)
     if bounds is not None:
         gradient = found.x - np.clip(found.x - gradient, *bounds.T)
     return Optimum(
@@ -213,20 +217,38 @@ def _whose(problem: Problem, agent: Any) -> str:
     return f" of agent {agent}" if problem.personal else ""
 
 
-def check_strong_convexity(problem: Problem) -> None:
-    """Raise an error if an inner loss is not strongly convex at the starting point."""
+def check_strong_convexity(problem: Problem, flat_allowed: bool = False) -> bool:
+    """Raise an error if an inner loss is not strongly convex at the starting point.
+
+    If `flat_allowed`, it only has to be convex, and the answer is whether it is flat somewhere.
+    """
     values = _spectra(problem.loaded())
-    smallest, largest = values[:, 0], values[:, -1]
-    flat = ~(smallest > 1e-12 * np.maximum(largest, 1e-300))  # true for NaN
-    if flat.any():
-        k = int(flat.argmax())
-        of_mean = "" if problem.personal else " of the mean"
-        raise ProblemError(
-            f"The inner problem{_whose(problem, k)} is not strongly convex at x0: the smallest "
-            f"curvature{of_mean} is {smallest[k]:.3g}, the largest {largest[k]:.3g}, so y*(x) is "
-            f"not defined there. If x0 switches a regulariser off, parametrise its weights as "
-            f"exp(x), or start at x0 > 0."
-        )
+    # Data in float32 is rounded, so that curvatures of 0 become a little more or less.
+    rounding = 8 * float(np.finfo(problem.dtype).eps) if flat_allowed else 0
+    smallest, least = values[:, 0], max(FLAT, rounding) * np.maximum(values[:, -1], 1e-300)
+    flat = ~(smallest > least)  # true for NaN
+    if not flat.any():
+        return False
+    if flat_allowed and (smallest >= -least).all():
+        return True
+    k = int(flat.argmax())
+    of_mean = "" if problem.personal else " of the mean"
+    raise ProblemError(
+        f"The inner problem{_whose(problem, k)} is not strongly convex at x0: the smallest "
+        f"curvature{of_mean} is {smallest[k]:.3g}, the largest {values[k, -1]:.3g}, so y*(x) is "
+        f"not defined there. If x0 switches a regulariser off, parametrise its weights as exp(x), "
+        f"or start at x0 > 0. If the inner problem is convex and has many solutions, use "
+        f"hb.MADSBOGT with a ridge."
+    )
+
+
+def _refuse_flatness(problem: Problem, x: np.ndarray, y: np.ndarray) -> None:
+    """Of the many solutions of a flat problem, rounding errors may pick one without a complaint."""
+    if problem.dim_y <= DENSE:
+        trees = problem.x_layout.unravel(x, np), problem.y_layout.unravel(y, np)
+        smallest, largest = curvature(problem, *trees)
+        if smallest <= FLAT * largest:
+            _explain_flatness(problem, x)
 
 
 def _explain_flatness(problem: Problem, x: np.ndarray) -> None:

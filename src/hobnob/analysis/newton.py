@@ -36,6 +36,29 @@ def solve_inner(
     return value, fx - pull(z)[0], y, left
 
 
+def solve_flat_inner(
+    outer: PooledLoss, inner: PooledLoss, x: jax.Array, y: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """The same where g is convex in y, but not strongly. y*(x) is its minimiser of smallest norm.
+
+    That is where the minimiser of g + ridge/2 |y|^2 goes as the ridge vanishes: a small ridge and
+    one twice as large are extrapolated to 0. Where the two are far apart, g has no minimiser, or
+    curvatures too small to tell from 0, and what remains is infinite.
+    """
+    eps = jnp.finfo(y.dtype).eps
+    smallest = 4 * jnp.sqrt(eps) * jnp.linalg.norm(jax.hessian(inner, argnums=1)(x, y))
+
+    def with_ridge(ridge: jax.Array) -> tuple[jax.Array, ...]:
+        return solve_inner(outer, lambda x, y: inner(x, y) + ridge / 2 * (y @ y), x, y)
+
+    *coarse, left_coarse = with_ridge(2 * smallest)
+    *fine, left_fine = with_ridge(smallest)
+    value, gradient, y = (2 * near - far for near, far in zip(fine, coarse, strict=True))
+    settled = jnp.linalg.norm(fine[2] - coarse[2]) <= eps**0.25 * jnp.maximum(1, jnp.linalg.norm(y))
+    left = jnp.where(settled, jnp.maximum(left_coarse, left_fine), jnp.inf)
+    return value, gradient, y, left
+
+
 def _newton(inner: Callable[[jax.Array], jax.Array], y: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Newton's method with backtracking, until the gradient stops shrinking."""
     value_and_gradient = jax.value_and_grad(inner)

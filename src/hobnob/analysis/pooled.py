@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from hobnob.analysis.newton import solve_inner
+from hobnob.analysis.newton import solve_flat_inner, solve_inner
 from hobnob.core.problem import Problem
 
 
@@ -23,11 +23,14 @@ class Solved(NamedTuple):
     left: jax.Array
 
 
-def solve_problem(problem: Problem, places: Any, x: jax.Array, y: jax.Array) -> Solved:
-    """For flat x and a first guess y."""
+def solve_problem(
+    problem: Problem, places: Any, x: jax.Array, y: jax.Array, many_solutions: bool = False
+) -> Solved:
+    """For flat x and a first guess y. Of many inner solutions, that of the smallest norm."""
     if not problem.personal:
+        solve = solve_flat_inner if many_solutions else solve_inner
         return Solved(
-            *solve_inner(
+            *solve(
                 lambda x, y: problem.pooled_outer(x, y, places[0]),
                 lambda x, y: problem.pooled_inner(x, y, places[1]),
                 x,

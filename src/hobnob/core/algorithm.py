@@ -46,7 +46,8 @@ class Algorithm:
     step sizes end when agents differ and nothing is random: at the solution if True; if False, at
     a point whose distance from it shrinks with the step sizes. A `biased` algorithm ends at a wrong
     point for any step sizes. One with `chance` makes random draws of its own and is right only in
-    the mean.
+    the mean. `needs_strong_convexity` is True unless its settings let it cope with many inner
+    solutions.
 
     Example:
         >>> from dataclasses import dataclass
@@ -78,6 +79,11 @@ class Algorithm:
     finite_sum: ClassVar[bool] = False  # remembers every record
     personal: ClassVar[bool] = False  # for problems in which every agent has its own y
     levels: ClassVar[tuple[str, ...]] = ()  # what it passes to `agent.mix` as `level`
+
+    @property
+    def needs_strong_convexity(self) -> bool:
+        """False if, with its settings, an inner problem with many solutions is welcome, too."""
+        return True
 
     def init(self, agent: Agent) -> Any:
         """An agent's first state."""

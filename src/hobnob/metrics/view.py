@@ -31,6 +31,7 @@ class View:
         places: the data of all agents, or None if several ranks hold it.
         state: the algorithm's state, with a leading axis of agents.
         disagreements: those already computed, by name.
+        flat: the inner problem may have many solutions.
 
     Example:
         >>> import hobnob as hb
@@ -50,10 +51,12 @@ class View:
         places: Any,
         state: Any,
         disagreements: Mapping[str, jax.Array] | None = None,
+        flat: bool = False,
     ):
         self.problem = problem
         self.variables: dict[str, Any] = state._asdict()
         self._places, self._disagreements = places, disagreements or {}
+        self._flat = flat
 
     @property
     def x(self) -> Any:
@@ -98,9 +101,12 @@ class View:
 
     @cached_property
     def exact(self) -> Exact:
-        """F, its gradient and y* at the mean x, flat; computed once for all metrics that ask."""
+        """F, its gradient and y* at the mean x, flat; computed once for all metrics that ask.
+
+        If the inner problem has many solutions, y* is that of the smallest norm.
+        """
         value, gradient, y, left = solve_problem(
-            self.problem, self._all_data(), self.flat_x, self.flat_y
+            self.problem, self._all_data(), self.flat_x, self.flat_y, self._flat
         )
         solved = (left <= jnp.sqrt(jnp.finfo(y.dtype).eps)).all()
         return Exact(*(jnp.where(solved, part, jnp.nan) for part in (value, gradient, y)))

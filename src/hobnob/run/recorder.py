@@ -40,11 +40,12 @@ class Recorder:
     """Columns of numbers, one row a recorded step.
 
     The library's own metrics are compiled together; a user's run on the host with NumPy arrays.
-    What a step cost (samples, bytes, ...) is per agent, the mean over agents.
+    What a step cost (samples, bytes, ...) is per agent, the mean over agents. If the inner problem
+    is `flat`, exact F is that of its solution of the smallest norm.
     """
 
-    def __init__(self, run: Run, chosen: Metrics = "all"):
-        self._run = run
+    def __init__(self, run: Run, chosen: Metrics = "all", flat: bool = False):
+        self._run, self.flat = run, flat
         own, self.users = _choose(chosen, run.problem)
         self.names = [*own, *self.users]
         for name in self.users:
@@ -61,7 +62,8 @@ class Recorder:
         self._spread = [name for name in own if name in spread]
         here = tuple(name for name in own if name not in spread)
         options = tuple(run.options.items())
-        self._measure = _compiled(run.problem, here, run.setup.many_seeds, run.layout, options)
+        many_seeds, layout = run.setup.many_seeds, run.layout
+        self._measure = _compiled(run.problem, here, many_seeds, layout, options, flat)
 
     def record(self, step: int, state: Tree, seconds: float, gathered: Tree | None) -> Row:
         """Measure and keep a row. The leader has `gathered`, the state of all agents."""
@@ -143,7 +145,7 @@ class Recorder:
         answers = []
         for seed in seeds:
             one = jax.tree.map(lambda leaf, seed=seed: leaf[seed], state)
-            view = View(self._run.problem, self._run.places, one)
+            view = View(self._run.problem, self._run.places, one, flat=self.flat)
             answer = _flattened({name: ask(view) for name, ask in self.users.items()})
             answers.append({name: _number(name, value) for name, value in answer.items()})
         if not self._run.setup.many_seeds:
@@ -158,11 +160,12 @@ def _compiled(
     many_seeds: bool,
     layout: StateLayout,
     options: tuple[tuple[str, Any], ...],
+    flat: bool,
 ) -> Callable[[Tree, Tree], Measured]:
     """The library's own metrics; runs on one problem share the compilation."""
 
     def of_seed(places: Tree, state: Tree, disagreements: dict[str, jax.Array]) -> Measured:
-        view = View(problem, places, state, disagreements)
+        view = View(problem, places, state, disagreements, flat)
         found = _flattened({name: metrics.get(name)(view) for name in own})
         return Measured(tuple(found), jnp.array(list(found.values())), view.flat_x, view.flat_y)
 

@@ -12,6 +12,8 @@ from hobnob.core.ledger import Costs, Traffic
 from hobnob.core.network import Network
 from hobnob.run.loop import End, Loop
 
+MANY = "the inner problem has many; F is measured at that of the smallest norm"
+
 
 class Before(NamedTuple):
     """What earlier stages of a run sent, if what was chosen for it had to be changed."""
@@ -144,6 +146,7 @@ def result_of(loop: Loop, end: End) -> Result:
             "seed": setup.seeds if isinstance(setup.seeds, int) else list(setup.seeds),
             "record_every": plan.record_every,
             **({"links": str(setup.links)} if setup.links else {}),
+            **({"inner solutions": MANY} if loop.recorder.flat else {}),
         },
         network=run.network,
         costs=run.costs,

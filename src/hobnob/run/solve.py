@@ -128,11 +128,12 @@ def _solve(
         setup = Setup(problem, network, algorithm, options.seeds, links, rates)
         run = Run.start(runtime, setup)
         group = run.group
-        if affordable(run.problem):
-            group.from_leader(lambda: check_strong_convexity(run.problem))
+        flat = affordable(run.problem) and group.from_leader(
+            lambda: check_strong_convexity(run.problem, not algorithm.needs_strong_convexity)
+        )
         if links and links.warning and group.leads:
             warnings.warn(links.warning, stacklevel=3)
-        recorder = Recorder(run, options.metrics)
+        recorder = Recorder(run, options.metrics, flat)
         if options.tolerance is not None and "gradient_norm" not in recorder.names:
             raise SettingError(
                 "tolerance needs the metric gradient_norm, which is not measured for this problem."

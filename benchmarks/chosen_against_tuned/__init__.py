@@ -11,15 +11,15 @@ network that it is judged on: no user tunes as well.
 Problems are *known* if the default's rules were made while looking at them, and *fresh* otherwise.
 Fresh problems alone decide, and have their own line in the summary.
 
-The rules, fixed before the first run. Costs are samples per agent. Several seeds count by their
-median, row by row.
+The rules. Costs are samples per agent. Several seeds count by their median, row by row.
 
 convex       F is convex and draws have no noise. Cost until |grad F| has fallen to 1e-4 of its
              start; the verdict is the ratio, default / tuned.
 noisy        F is convex and draws are noisy. Cost until F - F* is at most 1 % of F(x0) - F*, and
              from there to the end of the run at most 2 %. The verdict is the ratio. A tuned run
-             must stay for a quarter longer than it took to arrive; the default, whose end is its
-             own choice, need not.
+             goes on for as long again as it took to arrive, and for 100 steps at least, so that
+             luck does not count; one whose steps settle at a chosen end, as the default's may,
+             has to stay until that end.
 non-convex   All methods spend the samples that the default chose to spend. The share of
              F(x0) - F_best that is closed at the end, where F_best is the lowest F that anything
              reached, centralised L-BFGS included where that is affordable. The verdict is the

@@ -99,9 +99,8 @@ def _stored_tuned(case: Case, default: Default, stored: dict[str, Any] | None) -
     """The tuned side of an earlier study, if it answers the same question."""
     if stored is None:
         return None
-    tuned = dict(stored["tuned"])
-    arrival = tuned["arrival"]
-    tuned = Tuned(**tuned | {"arrival": arrival and Arrival(**arrival)})
+    arrival = stored["tuned"]["arrival"]
+    tuned = replace(Tuned(**stored["tuned"]), arrival=arrival and Arrival(**arrival))
     if case.kind == "non-convex":
         same = default.samples and abs(tuned.budget / default.samples - 1) < 0.02
         return tuned if same else None

@@ -80,7 +80,7 @@ class Bench:
             self.cut = True
             return None
         self.tried += 1
-        steps = max(1, int(samples / self._samples_per_step(algorithm)))
+        steps = max(1, int(samples / self.samples_of(algorithm)))
         metric = metric or ("objective" if self.exact else "outer_loss")
         first: list[float] = []
 
@@ -182,14 +182,15 @@ class Bench:
             optimum=float(hb.optimum(problem).value) if asked else np.inf,
         )
 
-    def _samples_per_step(self, algorithm: hb.Algorithm) -> float:
+    def samples_of(self, algorithm: hb.Algorithm, steps: float = 1) -> float:
+        """What an agent draws in so many steps."""
         key = type(algorithm), getattr(algorithm, "inner_steps", None)
         if key not in self._per_step:
             many = 1e7
             self._per_step[key] = many / steps_within(
                 many, self.problem, self.case.network, algorithm
             )
-        return self._per_step[key]
+        return steps * self._per_step[key]
 
 
 def as_dict(record: Any) -> dict[str, Any]:

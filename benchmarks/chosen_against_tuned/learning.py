@@ -153,4 +153,4 @@ def _cross_entropy(scores: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def _decay(y: Any, weight: float) -> jax.Array:
-    return weight / 2 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(y))
+    return weight / 2 * sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(y)), jnp.zeros(()))

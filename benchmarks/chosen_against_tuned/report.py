@@ -49,7 +49,7 @@ def markdown(outcomes: Sequence[Outcome]) -> str:
             )
         )
     lines = [
-        [s.title, str(s.count), _number(s.median), _number(s.worst), "yes" if s.met else "no"]
+        [s.title, str(s.problems), _number(s.median), _number(s.worst), "yes" if s.met else "no"]
         for s in summaries(outcomes)
     ]
     if lines:

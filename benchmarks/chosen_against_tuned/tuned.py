@@ -31,7 +31,7 @@ MOMENTA = (0, 0.3, 0.5, 0.65, 0.8, 0.9)
 ADAPTIVE_ALPHAS = (0.003, 0.01, 0.03, 0.1, 0.3)  # in units of x
 ADAPTIVE_GAMMAS = (0.03, 0.1, 0.3)
 SHORT = 1 / 5  # of the budget: where settings for non-convex F are sorted out
-LONGER = 1.25  # a noisy run must go on for so long after it has arrived
+LONGER, LEAST = 2.0, 100  # noisy runs go on for so many times the limit, and so many steps
 
 Point = tuple[int, ...]
 settling = hb.schedules.settling
@@ -54,24 +54,25 @@ class Tuned:
 class Race:
     """Who arrives with the fewest samples. Later runs get no more than the best one needed."""
 
-    def __init__(self, bench: Bench, limit: float, length: float, run: Callable[..., Any]):
-        self.bench, self.limit, self._length, self._run = bench, limit, length, run
+    def __init__(self, bench: Bench, limit: float, run: Callable[..., Arrival | None]):
+        self.bench, self.limit, self._run = bench, limit, run
         self.best: hb.Algorithm | None = None
         self.arrival: Arrival | None = None
 
-    def enter(self, algorithm: hb.Algorithm, share: float = 1.0) -> float:
-        """Its samples, or infinity; `share` of the limit sets the length of its run."""
-        arrival = self._run(algorithm, share * self._length * self.limit)
+    def enter(self, algorithm: hb.Algorithm, length: float = 1.0, least: int = 1) -> float:
+        """Its samples, or infinity. Its run is `length` limits long, and has `least` steps."""
+        samples = max(length * self.limit, self.bench.samples_of(algorithm, least))
+        arrival = self._run(algorithm, samples)
         if arrival is None or arrival.samples > self.limit:
             return np.inf
         if self.arrival is None or arrival.samples < self.arrival.samples:
             self.best, self.arrival, self.limit = algorithm, arrival, arrival.samples
         return arrival.samples
 
-    def measure_again(self) -> None:
+    def measure_again(self, length: float = 1.0, least: int = 1) -> None:
         """With the finer rows of a shorter run."""
         if self.best is not None:
-            self.enter(self.best)
+            self.enter(self.best, length, least)
 
     def result(self) -> Tuned:
         return Tuned(
@@ -93,9 +94,9 @@ def tune_convex(bench: Bench, ground: Ground, limit: float, small: bool) -> Tune
 
     def run(algorithm: hb.Algorithm, samples: float) -> Arrival | None:
         history = bench.run(algorithm, samples, "gradient_norm", done=reached)
-        return history and gradient_fell(history)
+        return gradient_fell(history) if history else None
 
-    race = Race(bench, limit, 1.0, run)
+    race = Race(bench, limit, run)
 
     def sparkle(point: Point) -> float:
         alpha, gamma, momentum = (
@@ -126,35 +127,35 @@ def tune_noisy(bench: Bench, ground: Ground, limit: float, small: bool) -> Tuned
 
     def run(algorithm: hb.Algorithm, samples: float) -> Arrival | None:
         history = bench.run(algorithm, samples, "objective")
-        return history and came_near(history, ground.start, ground.optimum)
+        return came_near(history, ground.start, ground.optimum) if history else None
 
-    race = Race(bench, limit, LONGER, run)
+    race = Race(bench, limit, run)
     thetas = (1.0, 0.3, 0.1)
 
     def sparkle(point: Point) -> float:
         alpha, gamma, theta = (
             axis[i] for axis, i in zip((ALPHAS, GAMMAS, thetas), point, strict=True)
         )
-        return race.enter(_sparkle(ground, alpha, gamma, theta))
+        return race.enter(_sparkle(ground, alpha, gamma, theta), LONGER, LEAST)
 
     coarse = product((7, 4, 10, 1, 13), (5, 3, 1, 7), (0,))
     sizes = len(ALPHAS), len(GAMMAS), len(thetas)
     _climb(sparkle, coarse if not small else product((4, 7), (5, 3), (0,)), sizes, not small)
-    race.measure_again()
+    race.measure_again(LONGER, LEAST)
     best: Any = race.best
     if best is None:
         return race.result()
-    alpha, gamma, theta = best.alpha, best.gamma, best.theta
+    alpha, gamma = best.alpha, best.gamma
     for factor in (1, 2, 4) if not small else (2,):
         falling = hb.schedules.capped(factor * alpha, 2 / ground.outer_smallest)
-        race.enter(hb.SPARKLE(alpha=falling, beta=gamma, gamma=gamma, theta=theta))
-        for share in (1.0, 0.7) if not small else ():
-            slower = settling(factor * alpha)
-            race.enter(hb.SPARKLE(alpha=slower, beta=gamma, gamma=gamma, theta=theta), share)
+        race.enter(replace(best, alpha=falling), LONGER, LEAST)
     for method, more in OTHERS if not small else ():
         for a, g in product((2, 1, 0.5, 0.25), (1, 0.5)):
-            race.enter(method(alpha=a * alpha, beta=g * gamma, gamma=g * gamma, **more))
-    race.measure_again()
+            other = method(alpha=a * alpha, beta=g * gamma, gamma=g * gamma, **more)
+            race.enter(other, LONGER, LEAST)
+    race.measure_again(LONGER, LEAST)
+    for factor, length in product((1, 2, 4), (1.0, 0.7)) if not small else ():
+        race.enter(replace(best, alpha=settling(factor * alpha)), length)
     return race.result()
 
 
@@ -213,14 +214,9 @@ def tune_not_convex(bench: Bench, ground: Ground, budget: float, small: bool) ->
         full(adaptive_at(point))
     for point in sparkle[: 1 if small else 3]:
         full(sparkle_at(point))
-    for factor in () if small else (1, 3):
-        for a in map(adaptive_at, adaptive[:1]):
-            gamma: Any = settling(float(a.gamma))  # type: ignore[arg-type]
-            full(hb.Adaptive(alpha=settling(factor * a.alpha), gamma=gamma, theta=0.2))  # type: ignore[operator]
-        for s in map(sparkle_at, sparkle[:1]):
-            gamma = settling(float(s.gamma))  # type: ignore[arg-type]
-            alpha: Any = settling(factor * s.alpha)  # type: ignore[operator]
-            full(replace(s, alpha=alpha, beta=gamma, gamma=gamma))
+    leaders = [*map(adaptive_at, adaptive[:1]), *map(sparkle_at, sparkle[:1])]
+    for factor, leader in () if small else product((1, 3), leaders):
+        full(_settled(leader, factor))
     for method, more in OTHERS if sparkle and not small else ():
         best: Any = sparkle_at(sparkle[0])
         found = [
@@ -269,6 +265,17 @@ def _sparkle(
         theta=theta,
         momentum=float(momentum),
     )
+
+
+def _settled(algorithm: Any, factor: float) -> hb.Algorithm:
+    """Its steps until T/2, those of x times `factor`, and then falling."""
+    sizes = {
+        name: getattr(algorithm, name)
+        for name in ("alpha", "beta", "gamma")
+        if hasattr(algorithm, name)
+    }
+    sizes["alpha"] *= factor
+    return replace(algorithm, **{name: settling(size) for name, size in sizes.items()})
 
 
 def _climb(

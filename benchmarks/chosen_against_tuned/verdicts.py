@@ -65,7 +65,7 @@ class Summary(NamedTuple):
     """Many verdicts of one kind."""
 
     title: str
-    count: int
+    problems: int
     median: float
     worst: float
     met: bool

@@ -3,6 +3,9 @@
     python -m benchmarks.chosen_against_tuned                  all of it, about an hour
     python -m benchmarks.chosen_against_tuned --quick          a handful of problems, two minutes
     python -m benchmarks.chosen_against_tuned --only quad-star wine
+    python -m benchmarks.chosen_against_tuned --default-again  after a change of the default
+
+What is finished is kept in runs/chosen_against_tuned and not run again, unless `--again` says so.
 
 The default is a black box: it is given the problem and the network and nothing else. Its competitor
 is whichever method and setting of the grids in `tuned.py` does best on the very problem, seeds and

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 import benchmarks.chosen_against_tuned as study
+import hobnob as hb
 from benchmarks.chosen_against_tuned.bench import Bench, Default, as_dict
 from benchmarks.chosen_against_tuned.problems import AUSTRALIAN, Case, cases
 from benchmarks.chosen_against_tuned.report import markdown
@@ -35,7 +36,7 @@ from hobnob.ground.files import write_whole
 
 OUT = Path("runs/chosen_against_tuned")
 SECONDS = 150.0  # for the tuned runs of a problem, and for each run of the default
-FALLBACK = 20_000  # samples per agent, times the batch: what tuned runs get if the default has none
+FALLBACK = 20_000  # steps of SPARKLE: what tuned runs may spend if the default gives no measure
 
 
 def judge(case: Case, seconds: float, small: bool, stored: dict[str, Any] | None) -> dict[str, Any]:
@@ -54,10 +55,11 @@ def judge(case: Case, seconds: float, small: bool, stored: dict[str, Any] | None
     tuned = _stored_tuned(case, default, stored)
     if tuned is None:
         bench.start_clock()
+        fallback = bench.samples_of(hb.SPARKLE.suggest(hb.Scale(1.0, 1.0)), FALLBACK)
         if case.kind == "non-convex":
-            tuned = tune_not_convex(bench, ground, default.samples or _fallback(case, bench), small)
+            tuned = tune_not_convex(bench, ground, default.samples or fallback, small)
         else:
-            limit = 2 * default.arrival.samples if default.arrival else _fallback(case, bench)
+            limit = 2 * default.arrival.samples if default.arrival else fallback
             tune = tune_convex if case.kind == "convex" else tune_noisy
             tuned = tune(bench, ground, limit, small)
     outcome = {
@@ -87,12 +89,6 @@ def judge(case: Case, seconds: float, small: bool, stored: dict[str, Any] | None
         outcome["bytes_ratio"] = ratio(*sent)
     seconds = time.perf_counter() - clock
     return outcome | {"default": as_dict(default), "tuned": as_dict(tuned), "seconds": seconds}
-
-
-def _fallback(case: Case, bench: Bench) -> float:
-    """What tuned runs may spend where the default gives no measure."""
-    batch = bench.problem.inner_data.batch_size if case.noisy else None
-    return FALLBACK * float(batch or 1)
 
 
 def _stored_tuned(case: Case, default: Default, stored: dict[str, Any] | None) -> Tuned | None:

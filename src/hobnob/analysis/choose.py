@@ -33,10 +33,11 @@ SLOWER, SLOWEST = 4, 64  # what step sizes are divided by after a divergence, an
 STEP_SIZES = ("alpha", "beta", "gamma")
 
 # What is tried on the linear model: shares of 1/L_F for x, of 1/L for y and z, and the momentum.
-OUTER = tuple(1.7**-j for j in range(20))
-INNER = (0.25, 0.5, 1.0)
+OUTER = tuple(1.7**-j for j in range(-1, 19))
+INNER = (0.25, 0.5, 1.0, 1.5)
 MOMENTUM = (0.0, 0.3, 0.5, 0.65, 0.8, 0.9)
-SPARE = 1 / 0.7  # a setting that takes so many times the fastest one's steps is fast enough
+SHORT = 60  # settings that are tried on a model of the whole network
+SPARE = 1 / 0.85  # a setting that takes so many times the fastest one's steps is fast enough
 
 UNIT = 0.01  # of the unit of x: the step of `Adaptive`
 INNER_STEP = 0.1  # its step of y and z, which has no units
@@ -177,16 +178,12 @@ def _steady(
     """No noise: the gentlest of the settings that are fast enough."""
     tried = np.array(list(product(OUTER, INNER, (0.0,) if problem.personal else MOMENTUM)))
     settings = Settings(tried[:, 0] / known.outer_largest, tried[:, 1] / known.largest, tried[:, 2])
-    # Agents agree no faster than the network lets them: larger steps would only hurt.
-    agreeing = log(1 / REACHED) / (1.2 * _agreeing(network))
-    taken = model.race(settings, REACHED, SPARE, agreeing)
-    enough = max(SPARE * taken.min(), agreeing)
-    effort = np.where(taken <= enough, tried[:, 0] + tried[:, 1] / (1 - tried[:, 2]), np.inf)
-    if np.isfinite(effort).any():
-        best = int(effort.argmin())
-        expected = int(max(taken[best], log(1 / REACHED) / _agreeing(network)))
+    taken, enough = _raced(known, model, network, tried, settings)
+    if np.isfinite(taken).any():
+        best = int(np.where(taken <= enough, _effort(tried), np.inf).argmin())
+        expected = int(taken[best])
     else:  # nobody arrived within the race: take what is safe
-        best = int(np.argmin(np.abs(tried - [OUTER[4], 0.5, 0.0]).sum(axis=1)))
+        best = int(np.argmin(np.abs(tried - [OUTER[5], 0.5, 0.0]).sum(axis=1)))
         expected = MOST // 2
     alpha, gamma, m = (float(f"{field[best]:.3g}") for field in settings)
     steps = steps or int(min(max(2 * expected, FEWEST), MOST))
@@ -198,6 +195,32 @@ def _steady(
     )
     algorithm = _exact_method(problem, alpha, gamma, m)
     return Choice(algorithm, steps, _tolerance(known), why, expected, model.gain, known.cost)
+
+
+def _raced(
+    known: Estimates, model: LinearModel, network: Network, tried: np.ndarray, settings: Settings
+) -> tuple[np.ndarray, float]:
+    """The steps that each setting takes on the model, and how many of them are few enough."""
+    if known.network is None:
+        # What agents do to each other is not known: leave some room. They agree no faster than the
+        # network lets them, and larger steps than that takes would only hurt.
+        agreeing = log(1 / REACHED) / _agreeing(network)
+        taken = model.race(settings, REACHED, 2 * SPARE, agreeing)
+        taken[(tried[:, 0] > 1) | (tried[:, 1] > 1)] = np.inf
+        return np.maximum(taken, agreeing), max(1.2 * SPARE * taken.min(), agreeing)
+    agreeing = log(1 / REACHED) / _agreeing(network)
+    of_mean = model.race(settings, REACHED, 3, 2 * agreeing)
+    fast = np.flatnonzero(of_mean <= max(3 * of_mean.min(), 2 * agreeing))
+    by_effort = fast[_effort(tried[fast]).argsort()]
+    short = by_effort[np.unique(np.linspace(0, len(fast) - 1, SHORT).astype(int))]
+    taken = np.full(len(tried), np.inf)
+    taken[short] = known.network.race(network.matrix, settings.rows(short), REACHED)
+    return taken, SPARE * taken.min()
+
+
+def _effort(tried: np.ndarray) -> np.ndarray:
+    """How bold a setting is."""
+    return tried[:, 0] + tried[:, 1] / (1 - tried[:, 2])
 
 
 def _noisy(

@@ -15,11 +15,13 @@ import numpy as np
 
 from hobnob.analysis.linear_model import LinearModel
 from hobnob.analysis.mean_system import Cost, MeanSystem, Triple
+from hobnob.analysis.network_model import NetworkModel
 from hobnob.core.problem import Problem
 from hobnob.ground.errors import ProblemError
 
 DENSE = 200  # unknowns x, y and z of a Jacobian
 X_MODEL, Y_MODEL = 16, 32  # unknowns of a model; of one with fewer, all
+AGENTS, NETWORK = 256, 1_000_000  # of a model of the network: agents, numbers in their Jacobians
 ITERATES = 100  # that a projection is made from
 OUTER_LANCZOS_STEPS, INNER_LANCZOS_STEPS = 12, 60
 CONVEX = 1e-6  # of F's largest curvature: a smaller one counts as none
@@ -38,6 +40,7 @@ class Estimates(NamedTuple):
     random: bool  # whether batches are drawn
     noise: float  # variance of one step's estimate of grad F, over |grad F|^2; 0 if F is not convex
     model: LinearModel | None  # None if F is not convex
+    network: NetworkModel | None  # None if F is not convex, if it is large, or if draws are random
     cost: Cost
 
     @property
@@ -61,12 +64,14 @@ def estimate(problem: Problem) -> Estimates:
         small = sum(part.size for part in point) <= DENSE
         near = (_by_matrices if small else _by_products)(system, point, offset, g)
         most = float(np.abs(near.curvatures).max())
-        model, noise = None, 0.0
+        model, network, noise = None, None, 0.0
         if near.curvatures[0] > CONVEX * most:
             model = near.model or _projected(near.product, offset, g, most, largest)
             errors = np.array([near.effect(Triple(*draw)) for draw in zip(*draws, strict=True)])
             size = max(float(g @ g), 1e-30)
             noise = float(errors.var(axis=0, ddof=1).sum()) / size if system.random else 0.0
+            if near.model and not system.random and _agents_fit(problem):
+                network = NetworkModel(near.model, *reversed(system.of_agents(point)))
         return Estimates(
             largest=largest,
             outer_largest=most,
@@ -76,8 +81,15 @@ def estimate(problem: Problem) -> Estimates:
             random=system.random,
             noise=noise,
             model=model,
+            network=network,
             cost=system.cost,
         )
+
+
+def _agents_fit(problem: Problem) -> bool:
+    unknowns = problem.dim_x + 2 * problem.dim_y
+    few = problem.size <= AGENTS and problem.size * unknowns**2 <= NETWORK
+    return few and not problem.personal
 
 
 def unit_of_x(problem: Problem) -> tuple[float, Cost]:

@@ -26,7 +26,7 @@ from hobnob.core.data import Records
 from hobnob.core.problem import Problem
 from hobnob.ground import keys
 
-DRAWS, FEW_DRAWS = 16, 4  # batches that each agent draws; fewer where y is long
+DRAWS, FEW_DRAWS = 8, 4  # batches that each agent draws; fewer where y is long
 LONG = 1_000  # entries of y
 _POWER_STEPS = 20
 _MOST_NUMBERS = 3_000_000  # in the data; larger data is represented by batches
@@ -113,6 +113,16 @@ class MeanSystem:
         self._products += 2 * count
         return _wide(self._jacobian(self._world, self._narrow(point)))
 
+    def of_agents(self, point: Triple) -> tuple[np.ndarray, np.ndarray]:
+        """Each agent's own directions, [agents, d], and their Jacobians, [agents, d, d].
+
+        On the first of its draws, which is its whole shard where nothing is random.
+        """
+        self._gradients += 2
+        self._products += 2 * sum(part.size for part in point)
+        directions, jacobians = self._of_each(self._world, self._narrow(point))
+        return _wide(directions), _wide(jacobians)
+
     def inner_solution(self, x: Vector, y: Vector) -> Vector:
         """y*(x), roughly, from a first guess."""
 
@@ -184,6 +194,32 @@ class MeanSystem:
             return jax.vmap(column, out_axes=1)(units)
 
         return jax.jit(jacobian)
+
+    @cached_property
+    def _of_each(self) -> Callable[..., Any]:
+        def of_agent(places: Any, batches: Any, at: Triple) -> Any:
+            first = jax.tree.map(lambda batch: batch[0], batches)
+            (outer_place, inner_place), (outer_batch, inner_batch) = places, first
+            ends = np.cumsum([part.size for part in at])[:-1]
+
+            def directions(flat: jax.Array) -> jax.Array:
+                there = Triple(*jnp.split(flat, ends))
+                return jnp.concatenate(
+                    _directions(
+                        lambda x, y: self.problem.outer_loss(x, y, outer_place, outer_batch),
+                        lambda x, y: self.problem.inner_loss(x, y, inner_place, inner_batch),
+                        there,
+                    )
+                )
+
+            flat = jnp.concatenate(at)
+            return directions(flat), jax.jacfwd(directions)(flat)
+
+        def of_all(world: _World, at: Triple) -> Any:
+            lifted = jax.vmap(of_agent, in_axes=(self._per_agent, 0, None))
+            return lifted(world.places, world.batches, at)
+
+        return jax.jit(of_all)
 
     @cached_property
     def _inner_gradient(self) -> Callable[..., Any]:

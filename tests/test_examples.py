@@ -62,6 +62,18 @@ def test_the_smallest_hospital_gains_most(tmp_path: Path) -> None:
     assert min(gains) > -0.02, "the largest pays a little, not much"
 
 
+def test_shared_weights_help_hospitals_that_differ(tmp_path: Path) -> None:
+    text = printed("own_models.py", tmp_path)
+    pattern = r"^(.+?) +shared weights ([\d.]+), one model ([\d.]+), alone ([\d.]+)$"
+    rows = {name: map(float, losses) for name, *losses in re.findall(pattern, text, re.MULTILINE)}
+    assert list(rows) == ["alike", "partly alike", "different"]
+    for name, losses in rows.items():
+        shared, common, alone = losses
+        assert shared < alone - 0.02, name
+        # One model for all has the most records, and wins where they tell of one truth.
+        assert (common < shared - 0.02) if name == "alike" else (common > shared + 0.02), name
+
+
 def test_policy_evaluation_falls_like_one_over_t(tmp_path: Path) -> None:
     text = printed("policy_evaluation.py", tmp_path)
     # 1/t, within the uncertainty of eight seeds and one decade of steps.

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 import hobnob as hb
 from hobnob.core.algorithm import Algorithm, Scale
@@ -78,6 +79,50 @@ def test_the_bias_of_the_penalty_method_is_in_proportion_to_its_parameter() -> N
     assert middle / small == pytest.approx(2, rel=0.05)
 
 
+PENALTIES = (0.1, 0.03, 0.01)
+
+
+def slope(errors: list[float]) -> float:
+    """Of log(error) against log(p)."""
+    return float(np.polyfit(np.log(PENALTIES), np.log(errors), 1)[0])
+
+
+@pytest.mark.parametrize(("difference", "order"), [("one-sided", 1), ("central", 2)])
+def test_the_order_of_the_penalty_method_s_bias(difference: str, order: int) -> None:
+    """Of |grad F|, and of the distance of the y that is reported from the inner solution."""
+    gradients, distances = [], []
+    for p in PENALTIES:
+        algorithm = hb.Penalty(alpha=0.1 * p, gamma=0.05 * p, penalty=p, difference=difference)
+        steps = int(400 / p)
+        result = hb.solve(
+            PROBLEM, RING, algorithm, steps=steps, record_every=steps, metrics=["consensus"]
+        )
+        assert max(result.history[f"consensus_{w}"][-1] for w in "xyz") <= 1e-12
+        found = PROBLEM.closed_form(result.x)
+        gradients.append(float(np.linalg.norm(found.gradient)))
+        distances.append(float(np.linalg.norm(result.y - found.y)))
+    assert slope(gradients) == pytest.approx(order, abs=0.05)
+    assert slope(distances) == pytest.approx(order, abs=0.05)
+    if difference == "central":
+        assert gradients[0] < 0.003  # one-sided: 0.026
+
+
+def test_a_central_penalty_has_a_limit() -> None:
+    """Up to it g - p f is convex in y. x moves slowly, so that it can't hold y back."""
+    A = PROBLEM.inner_data.arrays["A"].mean(axis=0)  # one record an agent
+    Q = PROBLEM.outer_data.arrays["Q"].mean(axis=0)[DIM_X:, DIM_X:]
+    limit = 1 / scipy.linalg.eigh(Q, A, eigvals_only=True)[-1]
+
+    def largest(factor: float, difference: str) -> float:
+        p = float(factor * limit)
+        algorithm = hb.Penalty(alpha=1e-4, gamma=0.05, penalty=p, difference=difference)
+        return np.abs(hb.solve(PROBLEM, RING, algorithm, steps=50_000, metrics=None).y).max()
+
+    assert largest(0.95, "central") < 10
+    assert largest(1.05, "central") > 1e10
+    assert largest(1.05, "one-sided") < 10
+
+
 # rounds, numbers to each neighbour, gradients and products of one iteration; N = 2 inner steps,
 # b = 8 terms
 SENT = {
@@ -104,6 +149,12 @@ def test_vectors_only_and_no_matrix_formed(name: str) -> None:
     assert found["matrices"] == 0
     assert (found["rounds"], found["gradients"], found["products"]) == (rounds, gradients, products)
     assert found["bytes"] == 2 * 8 * numbers  # to two neighbours
+
+
+def test_a_central_penalty_sends_no_more() -> None:
+    one_sided = costs(suggested("penalty"))
+    central = costs(replace(suggested("penalty"), difference="central"))
+    assert central == {**one_sided, "gradients": 4}
 
 
 def test_the_paper_s_own_experiment_sends_42_numbers_in_place_of_39452() -> None:

@@ -126,6 +126,20 @@ def test_the_bias_of_f2sa_goes_as_its_multiplier_grows() -> None:
     assert found[0] / found[1] == pytest.approx(2, rel=0.1)
 
 
+@pytest.mark.parametrize(("difference", "order"), [("one-sided", 1), ("central", 2)])
+def test_the_order_of_f2sa_s_bias(difference: str, order: int) -> None:
+    penalties, gradients, distances = (0.1, 0.03, 0.01), [], []
+    for p in penalties:
+        algorithm = replace(suggested("f2sa"), penalty=p, difference=difference)
+        result = hb.solve(STEADY, ALONE, algorithm, steps=3000, metrics=None)
+        found = STEADY.closed_form(result.x)
+        gradients.append(np.linalg.norm(found.gradient))
+        distances.append(np.linalg.norm(result.y - found.y))
+    for errors in (gradients, distances):
+        slope = np.polyfit(np.log(penalties), np.log(errors), 1)[0]
+        assert slope == pytest.approx(order, abs=0.05)
+
+
 # --- averages ----------------------------------------------------------------------------------
 
 

@@ -173,6 +173,28 @@ class LeavesBounds(Mine):
         return moved._replace(x=moved.x + alpha * 0.01)
 
 
+class DividesByItsDirection(Mine):
+    """However strong the pull, x comes less far in 150 steps than the bounds of the first try."""
+
+    def step(self, agent: hb.Agent, state: Any) -> Any:
+        after = super().step(agent, state)
+        move = after.x - state.x
+        x = state.x + 0.005 * move / (jnp.linalg.norm(move) + 1e-9)
+        return after._replace(x=agent.project(x))
+
+
+class DividesAndLeavesBounds(DividesByItsDirection):
+    def step(self, agent: hb.Agent, state: Any) -> Any:
+        moved = super().step(agent, state)
+        return moved._replace(x=1.001 * moved.x)
+
+
+class HardlyMoves(Mine):
+    def step(self, agent: hb.Agent, state: Any) -> Any:
+        moved = super().step(agent, state)
+        return moved._replace(x=state.x + 1e-9 * (moved.x - state.x))
+
+
 class ClaimsToBeExact(Mine):
     exact = True
 
@@ -206,6 +228,8 @@ BROKEN = [
     (OwnRandomness, "resume", r"traced twice, the step gives two different programs"),
     (WeaklyTyped, "one_compilation", r"the loop was compiled 2 times"),
     (LeavesBounds, "bounds", r"after 5 steps an x is \S+, and its bounds are ±5"),
+    (DividesAndLeavesBounds, "bounds", r"an x is 0\.\S+, and its bounds are ±0\.\d+"),
+    (HardlyMoves, "bounds", r"in 150 steps x comes to \S+, so it hardly moves"),
     (ClaimsToBeExact, "solution", r"it says that it is exact, and after 15000 steps"),
     (ClaimsToBeBiased, "solution", r"it says that it is biased, and"),
     (IsExactAfterAll, "solution", r"it says that it is not exact, and .* let it say exact"),
@@ -224,6 +248,10 @@ def test_what_is_broken_is_found(cls: Any, check: str, found: str) -> None:
     assert said.startswith(f"{cls.__name__} fails the check {check!r}: ")
     assert why.startswith("Why it matters: ")
     assert isinstance(caught.value, AssertionError)
+
+
+def test_bounds_come_to_a_method_that_cannot_be_pulled() -> None:
+    assert hb.testing.check_algorithm(DividesByItsDirection, only="bounds") == ["bounds"]
 
 
 def test_every_check_can_fail() -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hobnob import algorithms, metrics, networks, problems, testing
     from hobnob.algorithms.adaptive import Adaptive
+    from hobnob.algorithms.adasdbo import AdaSDBO
     from hobnob.algorithms.alset import ALSET
     from hobnob.algorithms.amigo import AmIGO
     from hobnob.algorithms.bsa import BSA
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from hobnob.algorithms.f2sa import F2SA
     from hobnob.algorithms.fednest import FedNest
     from hobnob.algorithms.fedsbo import FedSBO
+    from hobnob.algorithms.lopa import LoPA
     from hobnob.algorithms.madsbo import MADSBO
     from hobnob.algorithms.madsbo_gt import MADSBOGT
     from hobnob.algorithms.masoba import MASOBA
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from hobnob.algorithms.penalty import Penalty
     from hobnob.algorithms.saba import SABA
     from hobnob.algorithms.scgd import SCGD
+    from hobnob.algorithms.simfbo import SimFBO
     from hobnob.algorithms.soba import SOBA
     from hobnob.algorithms.sparkle import SPARKLE
     from hobnob.algorithms.stocbio import StocBiO
@@ -80,6 +83,7 @@ _MODULES = {
 }
 _HOMES = {
     "algorithms.adaptive": ("Adaptive",),
+    "algorithms.adasdbo": ("AdaSDBO",),
     "algorithms.alset": ("ALSET",),
     "algorithms.amigo": ("AmIGO",),
     "algorithms.bsa": ("BSA",),
@@ -90,6 +94,7 @@ _HOMES = {
     "algorithms.f2sa": ("F2SA",),
     "algorithms.fednest": ("FedNest",),
     "algorithms.fedsbo": ("FedSBO",),
+    "algorithms.lopa": ("LoPA",),
     "algorithms.madsbo": ("MADSBO",),
     "algorithms.madsbo_gt": ("MADSBOGT",),
     "algorithms.masoba": ("MASOBA",),
@@ -98,6 +103,7 @@ _HOMES = {
     "algorithms.penalty": ("Penalty",),
     "algorithms.saba": ("SABA",),
     "algorithms.scgd": ("SCGD",),
+    "algorithms.simfbo": ("SimFBO",),
     "algorithms.soba": ("SOBA",),
     "algorithms.sparkle": ("SPARKLE",),
     "algorithms.stocbio": ("StocBiO",),
@@ -156,6 +162,7 @@ __all__ = [
     "STORM",
     "SUSTAIN",
     "TTSA",
+    "AdaSDBO",
     "Adaptive",
     "Agent",
     "Algorithm",
@@ -171,6 +178,7 @@ __all__ = [
     "FedNest",
     "FedSBO",
     "HobnobError",
+    "LoPA",
     "Mpi",
     "Network",
     "NetworkError",
@@ -182,6 +190,7 @@ __all__ = [
     "Scale",
     "SettingError",
     "Silent",
+    "SimFBO",
     "Simulate",
     "Simulator",
     "StocBiO",

@@ -1,14 +1,15 @@
 """What every registered algorithm must do. A new file in `hobnob/algorithms` is tested as it is.
 
 The checks are those that users run on their own algorithms, `hb.testing`. What an algorithm of the
-library must bring along besides is a plain NumPy transcription, `tests/reference/NAME.py`.
+library must bring along besides is a plain NumPy transcription, `tests/reference/NAME.py`. If that
+one lists `OPTIONS`, the algorithm is tested with each of them, too.
 """
 
 from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from pathlib import Path
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,26 @@ from hobnob.testing import worlds
 from hobnob.testing.trial import Program, trial_of
 from tests.reference.world import Logistic, Nested
 
-NAMES = hb.algorithms.names()
-CHECKS = {name: hb.testing.checks_for(hb.algorithms.get(name)) for name in NAMES}
+
+def reference(name: str) -> Any:
+    """The transcription of an algorithm, or None where there is none."""
+    module = f"tests.reference.{name.partition(':')[0]}"
+    return import_module(module) if find_spec(module) else None
+
+
+CLASSES: dict[str, type[Any]] = {}  # every algorithm by its name, and with options, `name:option`
+CHECKS: dict[str, list[Any]] = {}
+for name in hb.algorithms.names():
+    cls = CLASSES[name] = hb.algorithms.get(name)
+    CHECKS[name] = hb.testing.checks_for(cls)
+    for option in getattr(reference(name), "OPTIONS", []):
+        with_option = CLASSES[f"{name}:{option.name}"] = option.of(cls)
+        CHECKS[f"{name}:{option.name}"] = [
+            (label, check)
+            for label, check in hb.testing.checks_for(with_option)
+            if label not in option.elsewhere
+        ]
+NAMES = list(CLASSES)
 
 
 FEW = ("dsbo", "sparkle", "fedsbo")  # what `make check` looks at: one of each kind
@@ -37,7 +56,7 @@ def of(name: str, *more: Any, test: str = "") -> Any:
 def test_there_are_algorithms_and_each_has_a_reference() -> None:
     assert NAMES, "no algorithm is registered, so nothing is tested"
     for name in NAMES:
-        assert (Path(__file__).parents[1] / "reference" / f"{name}.py").exists(), name
+        assert reference(name), name
 
 
 def test_every_check_applies_to_some_algorithm() -> None:
@@ -50,7 +69,7 @@ def test_every_check_applies_to_some_algorithm() -> None:
     [of(name, check, test=label) for name in NAMES for label, check in CHECKS[name]],
 )
 def test_conforms(name: str, check: Any) -> None:
-    check(hb.algorithms.get(name))
+    check(CLASSES[name])
 
 
 # A ring tells no more than the irregular graph.
@@ -63,7 +82,7 @@ WHERE = ("irregular", "star", "alone")
         of(name, where, test=where)
         for name in NAMES
         for where in WHERE
-        if where == "alone" or not hb.algorithms.get(name).single_agent
+        if where == "alone" or not CLASSES[name].single_agent
     ],
 )
 def test_equals_its_numpy_reference(name: str, where: str) -> None:
@@ -77,7 +96,7 @@ def test_equals_its_numpy_reference(name: str, where: str) -> None:
         first, both = (program.run.costs.until(steps)["samples"][0] for steps in (1, 2))
     steps = 60 if both > 2 * first else 200
     world = (Nested if run.algorithm.compositional else Logistic)(program.problem, network, steps)
-    expected = import_module(f"tests.reference.{name}").run(world, run.algorithm)
+    expected = reference(name).run(world, run.algorithm)
     found = program.end(steps, run)
     assert set(found) == set(expected)
     for variable, value in expected.items():
@@ -101,7 +120,7 @@ APART = Apart()
 
 def place(name: str, where: str) -> tuple[Program, Any]:
     """What is compiled for an algorithm, and the network to run it on."""
-    trial = trial_of(hb.algorithms.get(name))
+    trial = trial_of(CLASSES[name])
     program = trial.sampled
     if where != "alone" or trial.cls.single_agent:
         return program, hb.star(6) if where == "star" else program.network
@@ -112,5 +131,6 @@ def place(name: str, where: str) -> tuple[Program, Any]:
 
 @cache
 def alone(name: str) -> Program:
-    cls = hb.algorithms.get(name)
-    return Program(*worlds.sampled(cls.compositional, alone=True), trial_of(cls).short)
+    cls = CLASSES[name]
+    world = worlds.sampled(cls.compositional, alone=True, personal=cls.personal)
+    return Program(*world, trial_of(cls).short)

@@ -58,8 +58,11 @@ def rounds(name: str) -> float:
 def solved(case: Case, runtime: Any) -> hb.Result:
     kind = hb.algorithms.get(case.name)
     network = hb.complete(1) if kind.single_agent else NETWORKS[case.network]
-    make = compositional_problem if kind.compositional else logistic_problem
-    problem = make(RAGGED[: network.size], None if case.batch == "all" else 2)
+    records, batch = RAGGED[: network.size], None if case.batch == "all" else 2
+    if kind.compositional:
+        problem: hb.Problem = compositional_problem(records, batch)
+    else:
+        problem = logistic_problem(records, batch, personal=kind.personal)
     algorithm: Any = kind.suggest(hb.Scale(3.0, 0.5))
     if hasattr(algorithm, "terms"):
         algorithm = replace(algorithm, terms=5)

@@ -1,4 +1,7 @@
-"""A worker whose shards are files, one for each agent and level, and which notes what is opened."""
+"""A worker whose shards are files, one for each agent and level, and which notes what is opened.
+
+python -m tests.mpi.own_files FOLDER KIND under mpirun; a kind is "common" or "personal".
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def write_shards(folder: Path) -> None:
             )
 
 
-def solved(folder: Path, runtime: Any) -> hb.Result:
+def problem_of(folder: Path, personal: bool = False) -> hb.Problem:
     def outer(x: Any, y: Any, batch: Any) -> Any:
         return jnp.mean((batch["a"] @ y - batch["t"]) ** 2) / 2
 
@@ -39,15 +42,28 @@ def solved(folder: Path, runtime: Any) -> hb.Result:
 
         return read
 
-    problem = hb.Problem(
-        outer, inner, np.zeros(4), np.zeros(4), reader("outer"), reader("inner"), 2, agents=AGENTS
+    return hb.Problem(
+        outer,
+        inner,
+        np.zeros(4),
+        np.zeros(4),
+        reader("outer"),
+        reader("inner"),
+        2,
+        agents=AGENTS,
+        personal=personal,
     )
-    algorithm = hb.DSOBA.suggest(hb.Scale(8.0, 0.5))
+
+
+def solved(folder: Path, runtime: Any, kind: str) -> hb.Result:
+    personal = kind == "personal"
+    problem = problem_of(folder, personal)
+    algorithm = (hb.LoPA if personal else hb.DSOBA).suggest(hb.Scale(8.0, 0.5))
     options = {"steps": STEPS, "record_every": 100, "checkpoint": folder / "checkpoints"}
     return hb.solve(problem, hb.ring(AGENTS), algorithm, runtime=runtime, **options)
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, kind: str) -> None:
     opened: set[str] = set()
 
     def note(event: str, given: tuple[Any, ...]) -> None:
@@ -56,12 +72,13 @@ def main(folder: Path) -> None:
 
     sys.addaudithook(note)
     runtime = hb.Mpi()
-    result = solved(folder, runtime)
+    result = solved(folder, runtime, kind)
     columns = ("outer_loss", "inner_loss", "consensus_x", "samples")
     found = {
         "agents": runtime.parts[runtime.rank].tolist(),
         "opened": sorted(opened),
         "x": result.agents["x"].tolist(),
+        "y": result.agents["y"].tolist(),
         "names": list(result.history),
         **{name: result.history[name].tolist() for name in columns},
     }
@@ -69,4 +86,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

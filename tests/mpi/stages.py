@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ import hobnob as hb
 from tests.reference.world import logistic_problem
 
 HALF, WHOLE = 200, 400
+KINDS: dict[str, type[hb.Algorithm]] = {"common": hb.MADSBOGT, "personal": hb.LoPA}
 
 
-def solved(folder: Path, steps: int, runtime: Any) -> hb.Result:
+def solved(kind: str, folder: Path, steps: int, runtime: Any) -> hb.Result:
     return hb.solve(
-        logistic_problem([5, 2, 9, 3, 4]),
+        logistic_problem([5, 2, 9, 3, 4], personal=kind == "personal"),
         hb.path(5),
-        hb.MADSBOGT.suggest(hb.Scale(3.0, 0.5)),
+        KINDS[kind].suggest(hb.Scale(3.0, 0.5)),
         steps=steps,
         record_every=HALF,
         metrics=["consensus"],
@@ -29,25 +31,25 @@ def solved(folder: Path, steps: int, runtime: Any) -> hb.Result:
     )
 
 
-def main(folder: Path, stage: str) -> None:
-    runtime = hb.Mpi()
+def main(folder: Path, stage: str, kind: str) -> None:
+    runtime, solve = hb.Mpi(), partial(solved, kind)
     if stage == "first":
-        found = {"straight": solved(folder / "straight", WHOLE, runtime)}
-        solved(folder / "half", HALF, runtime)
+        found = {"straight": solve(folder / "straight", WHOLE, runtime)}
+        solve(folder / "half", HALF, runtime)
         if runtime.leads:
             for other in ("for four ranks", "for the simulation"):
                 shutil.copytree(folder / "half", folder / other)
-            solved(folder / "simulated", HALF, None)
-        found["same layout"] = solved(folder / "half", WHOLE, runtime)
+            solve(folder / "simulated", HALF, None)
+        found["same layout"] = solve(folder / "half", WHOLE, runtime)
     else:
         found = {
-            "four ranks": solved(folder / "for four ranks", WHOLE, runtime),
-            "from the simulation": solved(folder / "simulated", WHOLE, runtime),
+            "four ranks": solve(folder / "for four ranks", WHOLE, runtime),
+            "from the simulation": solve(folder / "simulated", WHOLE, runtime),
         }
     if runtime.leads:
         for name, result in found.items():
-            np.save(folder / f"{name}.npy", result.agents["x"])
+            np.save(folder / f"{name}.npy", np.hstack([result.agents["x"], result.agents["y"]]))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -11,24 +11,25 @@ import pytest
 import hobnob as hb
 from hobnob.cli import main as cli
 from tests.mpi import ranks
-from tests.mpi.stages import HALF, WHOLE, solved
+from tests.mpi.stages import HALF, KINDS, WHOLE, solved
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_checkpoint_goes_on_anywhere(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_goes_on_anywhere(tmp_path: Path, kind: str) -> None:
     """Bit for bit on the same layout; to 1e-10 on another."""
-    end = ranks.run(2, "stages", tmp_path, "first")
+    end = ranks.run(2, "stages", tmp_path, "first", kind)
     assert end.code == 0, end.err
     straight = np.load(tmp_path / "straight.npy")
-    again = ranks.run(4, "stages", tmp_path, "second")
+    again = ranks.run(4, "stages", tmp_path, "second", kind)
     assert again.code == 0, again.err
     resumed = np.load(tmp_path / "same layout.npy")
     np.testing.assert_array_equal(resumed, straight)
     # Its output is captured, and that of ranks goes to a terminal: it is the same run all the same.
-    here = solved(tmp_path / "for the simulation", WHOLE, None)
+    here = solved(kind, tmp_path / "for the simulation", WHOLE, None)
     on_four = np.load(tmp_path / "four ranks.npy")
-    for other in (here.agents["x"], on_four):
+    for other in (np.hstack([here.agents["x"], here.agents["y"]]), on_four):
         np.testing.assert_allclose(other, straight, rtol=0, atol=1e-10)
     # And the other way round: the simulation's, on four ranks.
     from_simulation = np.load(tmp_path / "from the simulation.npy")

@@ -42,6 +42,6 @@ def run(world: Logistic, a: Any) -> dict[str, np.ndarray]:
         S = s / (1 - 0.999**t)
         top = np.maximum(top, S)
         x = M @ (x - a.alpha * u_x / np.sqrt(np.maximum(S, 0.01 * top)))
-        Mu_x, s, h = M @ u_x, M @ s, M @ h
+        Mu_x = M @ u_x
     trackers = {"Mu_x": Mu_x, "Mu_y": Mu_y, "Mu_z": Mu_z, "g_y": g_y, "g_z": g_z}
     return {"x": x, "y": y, "z": z, "r": r, "h": h, "s": s, "top": top, **trackers}

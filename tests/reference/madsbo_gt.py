@@ -6,7 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from hobnob.core.schedules import power, value_at
+from tests.reference.option import Option
 from tests.reference.world import Logistic
+
+# It vanishes fast, or a problem without flat directions would not be solved to 1e-9.
+OPTIONS = [Option("ridge", {"ridge": power(1.0, 2.5)}, exact=True)]
 
 
 def run(world: Logistic, a: Any) -> dict[str, np.ndarray]:
@@ -17,9 +22,10 @@ def run(world: Logistic, a: Any) -> dict[str, np.ndarray]:
     q, p = np.zeros_like(y), np.zeros_like(y)
     r, h = np.zeros_like(x), np.zeros_like(x)
     for t in range(world.steps):
+        ridge = value_at(a.ridge, t)
         for i in range(N):
             xi = [world.inner_rows(k, t, "inner", at=(i,), of=(N,)) for k in agents]
-            new = np.stack([world.grad_y_g(x[k], y[k], xi[k]) for k in agents])
+            new = np.stack([world.grad_y_g(x[k], y[k], xi[k]) + ridge * y[k] for k in agents])
             p, q = W @ p + new - q, new
             y = W @ y - a.gamma * p
         for i in range(N):
@@ -28,7 +34,8 @@ def run(world: Logistic, a: Any) -> dict[str, np.ndarray]:
             new = np.empty_like(s)
             for k in agents:
                 at = x[k], y[k]
-                new[k] = world.H(*at, xi[k]) @ z[k] - world.grad_y_f(*at, zeta[k])
+                H = world.H(*at, xi[k]) + ridge * np.eye(len(z[k]))
+                new[k] = H @ z[k] - world.grad_y_f(*at, zeta[k])
             d, s = W @ d + new - s, new
             z = W @ z - a.beta * d
         u = np.empty_like(x)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from hobnob.core.agent import Agent
 from hobnob.core.algorithm import Algorithm, Scale
-from hobnob.core.fields import fraction, positive
+from hobnob.core.fields import choice, fraction, positive
 from hobnob.core.schedules import Schedule
 
 
@@ -44,18 +44,30 @@ class STORM(Algorithm):
 
     Start: x = x0, y = y0, z = 0, v = u = 0. In the first iteration theta is 1, so v+ = G(w).
 
-    Departures: the step sizes are the user's; STORM adapts them to the gradients seen. If the
-    problem bounds x, (4) is followed by a projection.
+    directions="normalised" is for noise with heavy tails, even without a variance. Every step gets
+    a fixed length, so that no draw throws an agent far. After Zhang, Zhang, Liang and Gao,
+    "Nonconvex Decentralized Stochastic Bilevel Optimization under Heavy-Tailed Noise" (arXiv
+    2509.15543):
+
+        (4') w+ = W w - (alpha u_x+ / |u_x+|, gamma u_y+ / |u_y+|, beta u_z+ / |u_z+|)
+
+    Then step sizes are lengths: `suggest` can't know them, constant ones stop at a distance that
+    shrinks with them, and close to the solution agents differ by about a step.
+
+    Departures: the step sizes are the user's; STORM adapts them to the gradients seen. (4') was
+    built from the abstract of its source, on the directions (1). If the problem bounds x, (4) is
+    followed by a projection.
 
     Cost of an iteration, per agent: 2 batches, each used twice; 4 gradients and 4 products; one
     round of 2 d_x + 4 d_y numbers.
 
-    Without noise, constant steps find the solution, however much agents differ. If W has negative
-    eigenvalues, the steps must be smaller; `weights="lazy"` has none.
+    Without noise, constant plain steps find the solution, however much agents differ. If W has
+    negative eigenvalues, the steps must be smaller; `weights="lazy"` has none.
 
     Args:
         alpha, beta, gamma: step sizes of x, z and y.
         theta: how much of the past is forgotten, in (0, 1]; 1 is gradient tracking.
+        directions: "plain", or "normalised" for steps of fixed lengths.
 
     Example:
         >>> import hobnob as hb
@@ -65,12 +77,13 @@ class STORM(Algorithm):
         'finished'
     """
 
-    exact: ClassVar[bool] = True
+    exact: ClassVar[bool] = True  # with plain directions
 
     alpha: Schedule = positive()
     beta: Schedule = positive()
     gamma: Schedule = positive()
     theta: Schedule = fraction()
+    directions: str = choice("plain", "normalised")
 
     @classmethod
     def suggest(cls, scale: Scale) -> STORM:
@@ -101,6 +114,16 @@ class STORM(Algorithm):
         v_new = G(w) + (1 - theta) * (v - G(before))  # (2)
         W = agent.mix({"w": w, "u": u})
         u = W["u"] + v_new - v  # (3)
-        (x, y, z), (u_x, u_y, u_z) = jnp.split(W["w"], parts), jnp.split(u, parts)
+        directions = jnp.split(u, parts)
+        if self.directions == "normalised":
+            directions = map(_of_length_1, directions)
+        (x, y, z), (u_x, u_y, u_z) = jnp.split(W["w"], parts), directions
         x, y, z = x - alpha * u_x, y - gamma * u_y, z - beta * u_z  # (4)
         return State(agent.project(x), y, z, before=w, v=v_new, u=u)
+
+
+def _of_length_1(u: jax.Array) -> jax.Array:
+    """u / |u|, and 0 for 0. Scaled first, or the squares of large entries would overflow."""
+    largest = jnp.abs(u).max()
+    scaled = u / jnp.where(largest > 0, largest, 1)
+    return scaled / jnp.where(largest > 0, jnp.linalg.norm(scaled), 1)

@@ -1,34 +1,62 @@
-"""choose: a method, step sizes and a number of steps for a user who names none."""
+"""choose: a method, step sizes and a number of steps for a user who names none.
+
+Two designs. Where F is convex at the start, SPARKLE with momentum, with the gentlest step sizes of
+those that are nearly the fastest on a linear model of the problem. Where it is not, or where nobody
+has all data, `Adaptive`, which scales its steps on the way.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import product
 from math import log, sqrt
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from hobnob.algorithms.adaptive import Adaptive
+from hobnob.algorithms.lopa import LoPA
 from hobnob.algorithms.sparkle import SPARKLE
-from hobnob.analysis.constants import Constants, constants
+from hobnob.analysis.estimates import Estimates, estimate
+from hobnob.analysis.linear_model import LinearModel, Settings
+from hobnob.analysis.mean_system import Cost
 from hobnob.core.algorithm import Algorithm
 from hobnob.core.network import Network
 from hobnob.core.problem import Problem
-from hobnob.core.schedules import settling
+from hobnob.core.schedules import InverseRule, Schedule, SettlingRule, capped, settling
 
 REACHED = 1e-4  # of |grad F(x0)|: where a run without noise ends
 NOISELESS = 1e-12  # draws that differ by less are equal but for rounding
-FEWEST, MOST, NOT_CONVEX = 1_000, 100_000, 30_000  # steps
-SLOWER = (1, 4, 16, 64)  # step sizes are divided by these, one after the other, on divergence
+NEAR = 0.003  # of F(x0) - F*: where a noisy convex run should end
+FEWEST, MOST, NOT_CONVEX = 1_000, 100_000, 10_000  # steps
+SLOWER, SLOWEST = 4, 64  # what step sizes are divided by after a divergence, and at the most
+STEP_SIZES = ("alpha", "beta", "gamma")
+
+# What is tried on the linear model: shares of 1/L_F for x, of 1/L for y and z, and the momentum.
+OUTER = tuple(1.7**-j for j in range(20))
+INNER = (0.25, 0.5, 1.0)
+MOMENTUM = (0.0, 0.3, 0.5, 0.65, 0.8, 0.9)
+SPARE = 1 / 0.7  # a setting that takes so many times the fastest one's steps is fast enough
+
+UNIT = 0.01  # of the unit of x: the step of `Adaptive`
+INNER_STEP = 0.1  # its step of y and z, which has no units
+THETA = 0.2  # how much of r is new
+
+Trouble = Literal["diverged", "stalled"]
 
 
 class Choice(NamedTuple):
     """What `solve` runs when it is given no algorithm, and why.
 
     Args:
-        algorithm: SPARKLE, with its step sizes.
+        algorithm: SPARKLE or `Adaptive`, with its step sizes.
         steps: the number of iterations.
         tolerance: for |grad F|; None if draws are noisy.
         why: the reasons, in words.
+        expected: the steps that a linear model of the problem takes to arrive; None without one.
+        gain: F(x0) - F*, as the model has it; None without one.
+        cost: what the estimates took.
+        slower: what step sizes were divided by, after runs that diverged.
 
     Example:
         >>> import hobnob as hb
@@ -42,21 +70,28 @@ class Choice(NamedTuple):
     steps: int
     tolerance: float | None
     why: str
+    expected: int | None = None
+    gain: float | None = None
+    cost: Cost = Cost()
+    slower: int = 1
 
 
 def choose(problem: Problem, network: Any, steps: int | None = None) -> Choice:
-    """SPARKLE, with step sizes from the problem's curvatures, its noise and the network.
+    """A method, its step sizes and a number of steps, from the problem's own curvatures.
 
-        gamma = beta = 1 / (2 L (1 + noise))                 L the largest curvature of a batch
-        alpha = min(1 / (L_F (1 + 5 noise)), gamma / lag)    so that y and z keep up with x
+    F convex at x0: `SPARKLE` with momentum. Its settings are tried on a linear model of the
+    problem, and the gentlest of those that are nearly the fastest is taken. If draws are noisy,
+    alpha = min(a, 2/(mu_F t)), with mu_F the smallest curvature of F.
 
-    L_F, lag and noise are explained in `hobnob.analysis.constants`.
+    F not convex: `Adaptive`. Its step of x is a hundredth of the distance over which grad F changes
+    by its own size, so it does not depend on the units of x.
+
+    Where every agent has its own y (`personal=True`), `LoPA`, by the same model.
 
     Args:
         problem: the problem.
         network: a `Network`, any networkx graph, or a mixing matrix.
-        steps: the number of iterations; by default it follows from the slowest of x, y and the
-            network's agreement.
+        steps: the number of iterations; by default it follows from what the model takes.
 
     Example:
         >>> import hobnob as hb
@@ -66,61 +101,172 @@ def choose(problem: Problem, network: Any, steps: int | None = None) -> Choice:
         ('SPARKLE', 1000)
     """
     network = network if isinstance(network, Network) else Network(network)
-    return _chosen(constants(problem), problem, network, steps)
+    return first_choice(estimate(problem), problem, network, steps)
 
 
-def choices(problem: Problem, network: Network, steps: int | None) -> Iterator[Choice]:
-    """The choice, and then smaller step sizes, for a run that diverges.
+def first_choice(known: Estimates, problem: Problem, network: Network, steps: int | None) -> Choice:
+    if known.model is None and problem.personal:
+        return _cautious(known, steps)
+    if known.model is None:
+        reason = "F is not convex at the start, so step sizes follow the curvature on the way."
+        tolerance = None if known.random else _tolerance(known)
+        return adaptive_choice(problem, known.unit, steps, reason)._replace(
+            tolerance=tolerance, cost=known.cost
+        )
+    if known.noise > NOISELESS:
+        return _noisy(known, known.model, problem, network, steps)
+    return _steady(known, known.model, problem, network, steps)
 
-    Curvatures are those of the starting point; elsewhere they may be larger.
+
+def next_choice(
+    last: Choice, trouble: Trouble, problem: Problem, unit: float, steps: int | None
+) -> Choice | None:
+    """What to go on with after a run diverged or stalled; None if nothing else is known.
+
+    SPARKLE's constants are those of the start, so `Adaptive` takes over. If that diverges, or LoPA
+    does, its steps are made smaller; if it stalls, nothing of ours is better.
     """
-    known = constants(problem)
-    for slower in SLOWER:
-        yield _chosen(known, problem, network, steps, slower)
+    if isinstance(last.algorithm, LoPA):
+        return _slower(last, steps) if trouble == "diverged" else None
+    if not isinstance(last.algorithm, Adaptive):
+        happened = {"diverged": "diverged", "stalled": "hardly came nearer"}[trouble]
+        reason = f"SPARKLE {happened}: what holds at the start does not hold on the way."
+        return adaptive_choice(problem, unit, steps, reason)._replace(tolerance=last.tolerance)
+    return _slower(last, steps) if trouble == "diverged" else None
 
 
-def _chosen(
-    known: Constants, problem: Problem, network: Network, steps: int | None, slower: float = 1
+def _slower(last: Choice, steps: int | None) -> Choice | None:
+    """The same with smaller steps, until they are too small for comfort."""
+    slower = last.slower * SLOWER
+    if slower > SLOWEST:
+        return None
+    sizes = {name: size for name, size in vars(last.algorithm).items() if name in STEP_SIZES}
+    algorithm = replace(last.algorithm, **{name: _divided(size) for name, size in sizes.items()})
+    name = type(last.algorithm).__name__
+    why = f"{name} diverged: it goes on with its first step sizes divided by {slower}."
+    return last._replace(algorithm=algorithm, steps=steps or last.steps, why=why, slower=slower)
+
+
+def _divided(size: Any) -> Any:
+    if isinstance(size, SettlingRule):
+        return replace(size, first=size.first / SLOWER)
+    if isinstance(size, InverseRule):
+        return replace(size, scale=size.scale / SLOWER, most=size.most / SLOWER)
+    return size / SLOWER
+
+
+def adaptive_choice(problem: Problem, unit: float, steps: int | None, reason: str) -> Choice:
+    """`Adaptive`, with the step of x in units of x."""
+    steps = steps or NOT_CONVEX
+    algorithm = Adaptive(
+        alpha=settling(float(f"{UNIT * unit:.3g}")), gamma=settling(INNER_STEP), theta=THETA
+    )
+    width, d_x, d_y = problem.dtype.itemsize, problem.dim_x, problem.dim_y
+    why = (
+        f"Adaptive was chosen. {reason} x moves by about {UNIT * unit:.2g} a step, a hundredth of "
+        f"the distance over which the slope of F changes; after half of {steps:,} steps all step "
+        f"sizes fall, so that noise averages out. It sends {width * (2 * d_x + 4 * d_y):,} bytes "
+        f"to each neighbour in a step, twice what SPARKLE would."
+    )
+    return Choice(algorithm, steps, None, why)
+
+
+def _steady(
+    known: Estimates, model: LinearModel, problem: Problem, network: Network, steps: int | None
 ) -> Choice:
-    gamma = 0.5 / (known.largest * (1 + known.noise))
-    alone = 1 / (known.outer_largest * (1 + 5 * known.noise)) if known.outer_largest else gamma
-    alpha = min(alone, gamma / known.lag) if known.lag else alone
-    gamma, alpha = gamma / slower, alpha / slower
-    noisy = known.noise > NOISELESS
-    steps = steps or _steps(known, alpha, gamma, network, noisy)
+    """No noise: the gentlest of the settings that are fast enough."""
+    tried = np.array(list(product(OUTER, INNER, (0.0,) if problem.personal else MOMENTUM)))
+    settings = Settings(tried[:, 0] / known.outer_largest, tried[:, 1] / known.largest, tried[:, 2])
+    # Agents agree no faster than the network lets them: larger steps would only hurt.
+    agreeing = log(1 / REACHED) / (1.2 * _agreeing(network))
+    taken = model.race(settings, REACHED, SPARE, agreeing)
+    enough = max(SPARE * taken.min(), agreeing)
+    effort = np.where(taken <= enough, tried[:, 0] + tried[:, 1] / (1 - tried[:, 2]), np.inf)
+    if np.isfinite(effort).any():
+        best = int(effort.argmin())
+        expected = int(max(taken[best], log(1 / REACHED) / _agreeing(network)))
+    else:  # nobody arrived within the race: take what is safe
+        best = int(np.argmin(np.abs(tried - [OUTER[4], 0.5, 0.0]).sum(axis=1)))
+        expected = MOST // 2
+    alpha, gamma, m = (float(f"{field[best]:.3g}") for field in settings)
+    steps = steps or int(min(max(2 * expected, FEWEST), MOST))
+    why = (
+        f"{_praise(problem)} F is convex at the start and draws have no noise. Of {len(tried)} "
+        f"settings tried on a linear model of the problem, alpha = {alpha:g}, gamma = beta = "
+        f"{gamma:g} and momentum {m:g} are the gentlest that are nearly the fastest. They should "
+        f"take about {expected:,} steps; at most {steps:,} are made."
+    )
+    algorithm = _exact_method(problem, alpha, gamma, m)
+    return Choice(algorithm, steps, _tolerance(known), why, expected, model.gain, known.cost)
+
+
+def _noisy(
+    known: Estimates, model: LinearModel, problem: Problem, network: Network, steps: int | None
+) -> Choice:
+    """Noise: constant steps until 2/(mu_F t) is smaller, so that it averages out."""
+    gamma = 0.5 / known.largest
+    alpha, divided = 1 / (known.outer_largest * (1 + 5 * known.noise)), False
+    while not model.stable(alpha, gamma) and alpha * known.outer_largest > 1e-6:
+        alpha, divided = alpha / 1.7, True
+    alpha = float(f"{alpha / 2 if divided else alpha:.3g}")
+    gamma, mu = float(f"{gamma:.3g}"), known.outer_smallest
+    averaging = 2 * known.outer_largest * known.noise * known.gradient**2 / mu**2
+    slowest = log(1 / REACHED) / min(alpha * mu, _agreeing(network))
+    expected = int(max(averaging / (NEAR * model.gain), slowest / 2))
+    steps = steps or int(min(max(2 * expected, FEWEST), MOST))
+    why = (
+        f"{_praise(problem)} F is convex at the start, and draws are noisy (variance "
+        f"{known.noise:.2g} of |grad F|^2): alpha = {alpha:g} until 2/(mu t) is smaller, with mu = "
+        f"{mu:.2g} the smallest curvature of F; gamma = beta = {gamma:g} follow from the largest "
+        f"curvature of a batch, {known.largest:.2g}. {steps:,} steps are made."
+    )
+    algorithm = _exact_method(problem, capped(alpha, float(f"{2 / mu:.3g}")), gamma, 0.0)
+    return Choice(algorithm, steps, None, why, expected, model.gain, known.cost)
+
+
+def _tolerance(known: Estimates) -> float:
+    return float(f"{REACHED * known.gradient:.1e}")
+
+
+def _agreeing(network: Network) -> float:
+    """What a round with (I + W) / 2 takes away of a disagreement."""
+    return max((1 - sqrt(network.rho)) / 2, 1e-6)
+
+
+OWN_Y = "LoPA was chosen: it is made for agents that each have their own y."
+ONE_Y = "SPARKLE was chosen: it sends no matrix, and finds the solution however much agents differ."
+
+
+def _praise(problem: Problem) -> str:
+    return OWN_Y if problem.personal else ONE_Y
+
+
+def _exact_method(problem: Problem, alpha: Schedule, gamma: Schedule, momentum: float) -> Algorithm:
+    if problem.personal:
+        return LoPA(alpha=alpha, beta=gamma, gamma=gamma, theta=1.0)
     # Rounding errors of w itself add up with exact diffusion: too many of them in float32.
     member = "ed" if problem.dtype == np.float64 else "semi-atc-gt"
-    rule: Callable[[float], Any] = settling if noisy else float
-    algorithm = SPARKLE(
-        alpha=rule(alpha),
-        beta=rule(gamma),
-        gamma=rule(gamma),
-        theta=0.2 if noisy else 1.0,
+    return SPARKLE(
+        alpha=alpha,
+        beta=gamma,
+        gamma=gamma,
+        theta=1.0,
+        momentum=momentum,
         x=member,
         y=member,
         z=member,
     )
-    why = [
-        "SPARKLE was chosen: it sends no matrix and finds the solution however much agents differ.",
-        f"gamma = beta = {gamma:.2g} follow from the largest curvature of a batch, "
-        f"{known.largest:.2g}, and alpha = {alpha:.2g} from the curvature of F, "
-        f"{known.outer_largest:.2g}, and from how far y and z stay behind x, {known.lag:.2g}.",
-        f"Draws are noisy (variance {known.noise:.2g} of |grad F|^2), so step sizes fall over the "
-        f"second half of {steps:,} steps."
-        if noisy
-        else f"Draws have no noise, so step sizes are constant, for at most {steps:,} steps.",
-        f"All were divided by {slower:g}, since larger ones diverged." if slower > 1 else "",
-    ]
-    tolerance = None if noisy else float(f"{REACHED * known.gradient:.1e}")
-    return Choice(algorithm, steps, tolerance, " ".join(why).strip())
 
 
-def _steps(known: Constants, alpha: float, gamma: float, network: Network, noisy: bool) -> int:
-    """So many that the slowest part shrinks to `REACHED`, and that noise averages out."""
-    agreeing = (1 - sqrt(network.rho)) / 2  # what one round with (I + W) / 2 takes away
-    rate = min(alpha * known.outer_smallest, gamma * known.smallest, agreeing)
-    if rate <= 0:
-        return NOT_CONVEX
-    wanted = (3 if noisy else 1.5) * log(1 / REACHED) / rate
-    averaging = 3_000 * known.noise * known.outer_largest / known.outer_smallest
-    return int(min(max(wanted, averaging, FEWEST), MOST))
+def _cautious(known: Estimates, steps: int | None) -> Choice:
+    """LoPA where F is not convex: no model, so half of what curvatures allow."""
+    alpha, gamma = (float(f"{0.5 / most:.3g}") for most in (known.outer_largest, known.largest))
+    algorithm = LoPA(
+        alpha=settling(alpha), beta=settling(gamma), gamma=settling(gamma), theta=THETA
+    )
+    steps = steps or NOT_CONVEX
+    why = (
+        f"{OWN_Y} F is not convex at the start. alpha = {alpha:g} and gamma = beta = {gamma:g} are "
+        f"half of what the curvatures there allow; they fall after half of {steps:,} steps."
+    )
+    return Choice(algorithm, steps, None, why, cost=known.cost)

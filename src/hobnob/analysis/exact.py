@@ -1,26 +1,30 @@
 """What a solver with all data in one place finds: for measuring, never for an agent.
 
-F(x) = f(x, y*(x)) needs y*(x), which `newton.py` computes.
+F(x) = f(x, y*(x)) needs y*(x), which `newton.py` computes; `pooled.py` knows whose it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import scipy.optimize
 
-from hobnob.analysis.newton import DENSE, NEWTON_STEPS, solve_inner
+from hobnob.analysis.newton import DENSE, NEWTON_STEPS
+from hobnob.analysis.pooled import inner_hessians, solve_problem
+from hobnob.core.data import Records
 from hobnob.core.problem import Problem, as_tree
 from hobnob.ground.errors import ProblemError
 from hobnob.ground.pytrees import map_numbers
 
+FLAT = 1e-12  # of the largest curvature: what is below can't be told from 0
+
 
 class Exact(NamedTuple):
-    """F(x), its gradient and y*(x)."""
+    """F(x), its gradient and y*(x). In a personal problem y has a leading axis of agents."""
 
     value: Any
     gradient: Any
@@ -37,7 +41,7 @@ class Optimum(NamedTuple):
 
 
 class Curvature(NamedTuple):
-    """The smallest and the largest eigenvalue of the pooled inner Hessian."""
+    """The smallest and the largest eigenvalue of the inner Hessian."""
 
     smallest: float
     largest: float
@@ -45,6 +49,8 @@ class Curvature(NamedTuple):
 
 def exact(problem: Problem, x: Any) -> Exact:
     """F(x), its gradient and y*(x) on the pooled data, in float64 whatever the problem's dtype.
+
+    If the problem is personal, y has a leading axis of agents: every agent's own y*_k(x).
 
     Args:
         problem: the problem.
@@ -59,6 +65,7 @@ def exact(problem: Problem, x: Any) -> Exact:
     """
     problem, flat = problem.loaded(), _flat(problem, x)
     value, gradient, y = _solve_checked(problem, flat)
+    _refuse_flatness(problem, flat, y)
     return Exact(value, problem.x_layout.unravel(gradient, np), problem.y_layout.unravel(y, np))
 
 
@@ -101,6 +108,7 @@ def optimum(problem: Problem, x0: Any = None, tolerance: float = 1e-8) -> Optimu
         options={"maxiter": 2000, "maxfun": 4000, "gtol": tolerance, "ftol": 1e-15},
     )
     value, gradient, y = _solve_checked(problem, found.x)
+    _refuse_flatness(problem, found.x, y)
     if bounds is not None:
         gradient = found.x - np.clip(found.x - gradient, *bounds.T)
     return Optimum(
@@ -114,11 +122,13 @@ def optimum(problem: Problem, x0: Any = None, tolerance: float = 1e-8) -> Optimu
 def curvature(problem: Problem, x: Any = None, y: Any = None) -> Curvature:
     """The smallest and largest curvature of the pooled inner loss in y.
 
-    Both are NaN if the Hessian is not finite.
+    If the problem is personal, they are the smallest and the largest of all agents' own inner
+    losses. Both are NaN if a Hessian is not finite.
 
     Args:
         problem: the problem.
-        x, y: where, shaped like the problem's x0 and y0, which are the default.
+        x, y: where, shaped like the problem's x0 and y0, which are the default. For a personal
+            problem y may have a leading axis of agents.
 
     Example:
         >>> import hobnob as hb
@@ -126,63 +136,61 @@ def curvature(problem: Problem, x: Any = None, y: Any = None) -> Curvature:
         >>> round(smallest, 2), round(largest, 2)
         (1.0, 10.0)
     """
-    problem = problem.loaded()
+    values = _spectra(problem.loaded(), x, y)
+    if not np.isfinite(values).all():
+        return Curvature(float("nan"), float("nan"))
+    return Curvature(float(values.min()), float(values.max()))
+
+
+def _spectra(problem: Problem, x: Any = None, y: Any = None) -> np.ndarray:
+    """The eigenvalues in ascending order: a row for the mean, or for every agent of its own."""
     flat_x = _flat(problem, problem.x0 if x is None else x)
-    flat_y = problem.y_layout.ravel(problem.y0 if y is None else y).astype(np.float64)
+    flat_y = _flat_y(problem, problem.y0 if y is None else y)
     if problem.dim_y > DENSE:
         raise ProblemError(
             f"The curvature is computed from the whole Hessian, which for d_y = {problem.dim_y} is "
             f"too large (the limit is {DENSE})."
         )
     with jax.enable_x64(True):
-        hessian = np.asarray(_compiled(problem).hessian(flat_x, flat_y))
-    if not np.isfinite(hessian).all():
-        return Curvature(float("nan"), float("nan"))
-    values = np.linalg.eigvalsh(hessian)
-    return Curvature(float(values[0]), float(values[-1]))
+        hessians = np.asarray(_compiled(problem).hessians(flat_x, flat_y))
+    finite = np.isfinite(hessians).all(axis=(1, 2))
+    values = np.full(hessians.shape[:2], np.nan)
+    values[finite] = np.linalg.eigvalsh(hessians[finite])
+    return values
 
 
 def affordable(problem: Problem) -> bool:
     """True if exact F is cheap enough to be measured repeatedly during a run."""
     if problem.unread or not problem.has_pooled_losses or problem.dim_y > 300:
         return False
-    numbers = sum(
-        leaf.size
-        for source in (problem.outer_data, problem.inner_data)
-        for leaf in jax.tree.leaves(source.arrays)
-    )
+    numbers = sum(_numbers(problem, source) for source in (problem.outer_data, problem.inner_data))
+    # Agents of a personal problem factorise a Hessian each, in d_y^3 / 3 operations.
+    factors = problem.size * problem.dim_y**2 / 3 if problem.personal else 0
     # One Newton step takes about dim_y gradients over all data.
-    return (numbers + problem.size * problem.dim_y) * problem.dim_y <= 1e8
+    return (numbers + problem.size * problem.dim_y + factors) * problem.dim_y <= 1e8
+
+
+def _numbers(problem: Problem, source: Any) -> int:
+    """What a pass over the data looks at: if agents are solved apart, shards are padded."""
+    held = sum(leaf.size for leaf in jax.tree.leaves(source.arrays))
+    if not problem.personal or not isinstance(source, Records):
+        return held
+    return held * source.size * int(source.lengths.max()) // int(source.lengths.sum())
 
 
 class _Compiled(NamedTuple):
     solve: Callable[..., Any]
-    hessian: Callable[..., Any]
+    hessians: Callable[..., Any]
 
 
 @lru_cache(maxsize=8)
 def _compiled(problem: Problem) -> _Compiled:
-    """The problem's pooled losses in float64, compiled once. Call it with x64 enabled."""
+    """The problem's losses over all data in float64, compiled once. Call it with x64 enabled."""
     wide = problem if problem.dtype == np.float64 else problem.in_precision(np.float64)
-    outer_place, inner_place = wide.place()
-
-    @jax.jit
-    def solve(x: jax.Array, y: jax.Array, outer_place: Any, inner_place: Any) -> Any:
-        return solve_inner(
-            lambda x, y: wide.pooled_outer(x, y, outer_place),
-            lambda x, y: wide.pooled_inner(x, y, inner_place),
-            x,
-            y,
-        )
-
-    @jax.jit
-    def hessian(x: jax.Array, y: jax.Array, inner_place: Any) -> jax.Array:
-        return jax.hessian(lambda y: wide.pooled_inner(x, y, inner_place))(y)
-
-    return _Compiled(
-        lambda x, y: solve(x, y, outer_place, inner_place),
-        lambda x, y: hessian(x, y, inner_place),
-    )
+    places = wide.place()
+    solve = jax.jit(partial(solve_problem, wide))
+    hessians = jax.jit(partial(inner_hessians, wide))
+    return _Compiled(lambda x, y: solve(places, x, y), lambda x, y: hessians(places[1], x, y))
 
 
 def _solve_checked(problem: Problem, x: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
@@ -192,39 +200,83 @@ def _solve_checked(problem: Problem, x: np.ndarray) -> tuple[float, np.ndarray, 
             "hb.Simulator(..., expected=...)."
         )
     with jax.enable_x64(True):
-        y0 = problem.y_layout.ravel(problem.y0).astype(np.float64)
-        found = _compiled(problem).solve(x, y0)
+        found = _compiled(problem).solve(x, _flat_y(problem, problem.y0))
         value, gradient, y, left = (np.asarray(part) for part in found)
-    if not (np.isfinite(value) and np.isfinite(gradient).all() and np.isfinite(left)):
+    if not (np.isfinite(value) and np.isfinite(gradient).all() and np.isfinite(left).all()):
         _explain_flatness(problem, x)
-    if left > 1e-6:
+    if left.max() > 1e-6:
         raise ProblemError(
-            f"The inner problem was not solved at this x: |grad_y g| = {left:.1e} is left after "
-            f"{NEWTON_STEPS} Newton steps. Is it strongly convex in y, and bounded below?"
+            f"The inner problem{_whose(problem, left.argmax())} was not solved at this x: "
+            f"|grad_y g| = {left.max():.1e} is left after {NEWTON_STEPS} Newton steps. Is it "
+            f"strongly convex in y, and bounded below?"
         )
     return float(value), gradient, y
 
 
-def check_strong_convexity(problem: Problem) -> None:
-    """Raise an error if the pooled inner loss is not strongly convex at the starting point."""
-    smallest, largest = curvature(problem)
-    if not smallest > 1e-12 * max(largest, 1e-300):
-        raise ProblemError(
-            f"The inner problem is not strongly convex at x0: the smallest curvature of the mean "
-            f"is {smallest:.3g}, the largest {largest:.3g}, so y*(x) is not defined there. If x0 "
-            f"switches a regulariser off, parametrise its weights as exp(x), or start at x0 > 0."
-        )
+def _whose(problem: Problem, agent: Any) -> str:
+    return f" of agent {agent}" if problem.personal else ""
+
+
+def check_strong_convexity(problem: Problem, flat_allowed: bool = False) -> bool:
+    """Raise an error if an inner loss is not strongly convex at the starting point.
+
+    If `flat_allowed`, it only has to be convex, and the answer is whether it is flat somewhere.
+    """
+    values = _spectra(problem.loaded())
+    # Data in float32 is rounded, so that curvatures of 0 become a little more or less.
+    rounding = 8 * float(np.finfo(problem.dtype).eps) if flat_allowed else 0
+    smallest, least = values[:, 0], max(FLAT, rounding) * np.maximum(values[:, -1], 1e-300)
+    flat = ~(smallest > least)  # true for NaN
+    if not flat.any():
+        return False
+    if flat_allowed and (smallest >= -least).all():
+        return True
+    k = int(flat.argmax())
+    of_mean = "" if problem.personal else " of the mean"
+    raise ProblemError(
+        f"The inner problem{_whose(problem, k)} is not strongly convex at x0: the smallest "
+        f"curvature{of_mean} is {smallest[k]:.3g}, the largest {values[k, -1]:.3g}, so y*(x) is "
+        f"not defined there. If x0 switches a regulariser off, parametrise its weights as exp(x), "
+        f"or start at x0 > 0. If the inner problem is convex and has many solutions, use "
+        f"hb.MADSBOGT with a ridge."
+    )
+
+
+def _refuse_flatness(problem: Problem, x: np.ndarray, y: np.ndarray) -> None:
+    """Of the many solutions of a flat problem, rounding errors may pick one without a complaint."""
+    if problem.dim_y <= DENSE:
+        trees = problem.x_layout.unravel(x, np), problem.y_layout.unravel(y, np)
+        smallest, largest = curvature(problem, *trees)
+        if smallest <= FLAT * largest:
+            _explain_flatness(problem, x)
 
 
 def _explain_flatness(problem: Problem, x: np.ndarray) -> None:
-    place = ""
+    place, whose = "", ""
     if problem.dim_y <= DENSE:
-        smallest, _ = curvature(problem, problem.x_layout.unravel(x, np))
-        place = f": its smallest curvature at (x, y0) is {smallest:.3g}"
+        smallest = _spectra(problem, problem.x_layout.unravel(x, np))[:, 0]
+        # The one to blame is the flattest, or the first that is not finite.
+        k = int(np.where(np.isnan(smallest), -np.inf, smallest).argmin())
+        place = f": its smallest curvature at (x, y0) is {smallest[k]:.3g}"
+        whose = _whose(problem, k)
     raise ProblemError(
-        f"The inner problem could not be solved at this x{place}. It must be strongly convex in y "
-        f"for y*(x) to be defined."
+        f"The inner problem{whose} could not be solved at this x{place}. It must be strongly "
+        f"convex in y for y*(x) to be defined."
     )
+
+
+def _flat_y(problem: Problem, y: Any) -> np.ndarray:
+    """[d_y], or [agents, d_y] for a personal problem, whose agents may all be at one y."""
+    flat = problem.y_layout.ravel(y).astype(np.float64)
+    if not problem.personal:
+        return flat
+    try:
+        return np.broadcast_to(flat, (problem.size, problem.dim_y))
+    except ValueError:
+        raise ProblemError(
+            f"y must be shaped like y0, or have a leading axis of {problem.size} agents. As "
+            f"vectors it has the shape {flat.shape}."
+        ) from None
 
 
 def _flat(problem: Problem, x: Any) -> np.ndarray:

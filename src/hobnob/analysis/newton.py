@@ -36,27 +36,31 @@ def solve_inner(
     return value, fx - pull(z)[0], y, left
 
 
-def minimise_roughly(inner: Callable[[jax.Array], jax.Array], y: jax.Array) -> jax.Array:
-    """Roughly the minimiser, by a few Newton steps, whatever the size of y."""
-    return _newton(inner, y, solve_roughly, most=10)[0]
+def solve_flat_inner(
+    outer: PooledLoss, inner: PooledLoss, x: jax.Array, y: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """The same where g is convex in y, but not strongly. y*(x) is its minimiser of smallest norm.
+
+    That is where the minimiser of g + ridge/2 |y|^2 goes as the ridge vanishes: a small ridge and
+    one twice as large are extrapolated to 0. Where the two are far apart, g has no minimiser, or
+    curvatures too small to tell from 0, and what remains is infinite.
+    """
+    eps = jnp.finfo(y.dtype).eps
+    smallest = 4 * jnp.sqrt(eps) * jnp.linalg.norm(jax.hessian(inner, argnums=1)(x, y))
+
+    def with_ridge(ridge: jax.Array) -> tuple[jax.Array, ...]:
+        return solve_inner(outer, lambda x, y: inner(x, y) + ridge / 2 * (y @ y), x, y)
+
+    *coarse, left_coarse = with_ridge(2 * smallest)
+    *fine, left_fine = with_ridge(smallest)
+    value, gradient, y = (2 * near - far for near, far in zip(fine, coarse, strict=True))
+    settled = jnp.linalg.norm(fine[2] - coarse[2]) <= eps**0.25 * jnp.maximum(1, jnp.linalg.norm(y))
+    left = jnp.where(settled, jnp.maximum(left_coarse, left_fine), jnp.inf)
+    return value, gradient, y, left
 
 
-def solve_roughly(
-    gradient: Callable[[jax.Array], jax.Array], y: jax.Array, right: jax.Array
-) -> jax.Array:
-    """Roughly the z with H z = right, where H is the Jacobian of `gradient` at y."""
-    product = jax.linearize(gradient, y)[1]
-    return jax.scipy.sparse.linalg.cg(product, right, tol=1e-6, maxiter=200)[0]
-
-
-def _newton(
-    inner: Callable[[jax.Array], jax.Array],
-    y: jax.Array,
-    solve: Callable[..., jax.Array] | None = None,
-    most: int = NEWTON_STEPS,
-) -> tuple[jax.Array, jax.Array]:
+def _newton(inner: Callable[[jax.Array], jax.Array], y: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Newton's method with backtracking, until the gradient stops shrinking."""
-    solve = solve or _solve_hessian
     value_and_gradient = jax.value_and_grad(inner)
 
     class Point(NamedTuple):
@@ -73,7 +77,7 @@ def _newton(
         return Point(y, value, gradient, norm, norm < old_norm, jnp.asarray(steps))
 
     def newton_step(at: Point) -> Point:
-        direction = solve(jax.grad(inner), at.y, at.gradient)
+        direction = _solve_hessian(jax.grad(inner), at.y, at.gradient)
         slope = at.gradient @ direction
 
         def reached(size: jax.Array) -> tuple[jax.Array, Point]:
@@ -97,7 +101,7 @@ def _newton(
     floor = 4 * jnp.finfo(y.dtype).eps
 
     def go_on(at: Point) -> jax.Array:
-        return at.better & (at.steps < most) & (at.norm > floor)
+        return at.better & (at.steps < NEWTON_STEPS) & (at.norm > floor)
 
     end = jax.lax.while_loop(go_on, newton_step, start)
     return end.y, end.norm

@@ -19,7 +19,8 @@
 Every option of a problem, a network or an algorithm is a key of its table. A network's size is the
 problem's number of agents; instead of a name it may have `edges` or a `matrix`. A table
 [network.levels.y] describes a network of its own for one level of the algorithm. Without
-[algorithm] a method and its step sizes are chosen.
+[algorithm] a method and its step sizes are chosen. A table [beside] is a second algorithm, which
+runs after the first and is shown beside it.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ OPTIONS = (
     "checkpoint_every",
     "checkpoint_seconds",
 )
-TABLES = ("problem", "network", "algorithm")
+TABLES = ("problem", "network", "algorithm", "beside")
+NEEDED = ("problem", "network")
 FAILURES = {"drop": Drop, "cut": Cut, "silent": Silent}  # the keys of [links]
 RULES = ("nonconvex", "pl_outer", "pl_average", "capped", "power", "settling")
 
@@ -64,6 +66,7 @@ class Job(NamedTuple):
     problem: Problem
     network: Network
     algorithm: Algorithm | None  # None: `solve` chooses
+    beside: Algorithm | None
     options: dict[str, Any]
 
 
@@ -98,7 +101,8 @@ def build(settings: Settings) -> Job:
     return Job(
         problem,
         network,
-        _algorithm(settings["algorithm"], problem) if "algorithm" in settings else None,
+        _algorithm(settings, "algorithm", problem),
+        _algorithm(settings, "beside", problem),
         {name: settings[name] for name in OPTIONS if name in settings}
         | ({"links": links} if links is not None else {}),
     )
@@ -134,7 +138,7 @@ def _check_keys(settings: Settings, path: Path) -> None:
         raise ConfigError(
             f"{path}: {unknown[0]!r} is not a setting. There are: {', '.join(known)}."
         )
-    for table in (t for t in TABLES if t != "algorithm" or t in settings):
+    for table in (t for t in TABLES if t in NEEDED or t in settings):
         if not isinstance(settings.get(table), dict):
             raise ConfigError(f"{path}: the table [{table}] is missing.")
         if "name" not in settings[table] and table != "network":
@@ -194,16 +198,17 @@ def _links(table: Settings) -> list[Failure]:
     return failures
 
 
-def _algorithm(table: Settings, problem: Problem) -> Algorithm:
+def _algorithm(settings: Settings, kind: str, problem: Problem) -> Algorithm | None:
+    if kind not in settings:
+        return None
+    table = settings[kind]
     made = algorithms.get(table["name"])
     required = {f.name for f in fields(made) if f.default is MISSING}
     missing = sorted(required - set(table))
     if missing:
-        raise ConfigError(
-            f"[algorithm] {table['name']} needs {missing[0]}.{_hint(missing, problem)}"
-        )
+        raise ConfigError(f"[{kind}] {table['name']} needs {missing[0]}.{_hint(missing, problem)}")
     table = {key: _schedule(key, value) for key, value in table.items()}
-    return _call("algorithm", algorithms.get, table)
+    return _call(kind, algorithms.get, table)
 
 
 def _hint(missing: list[str], problem: Problem) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 CONFIG, VERSIONS, COMMAND = "config.toml", "versions.json", "command.txt"
 HISTORY, FINAL, RESULT, REPORT = "history.csv", "final.npz", "result.json", "report.html"
+BESIDE = "beside"  # the folder of the second algorithm's checkpoint, and the start of its history
 
 
 def create(folder: Path | None, settings: dict[str, Any]) -> Path:
@@ -69,27 +71,25 @@ def execute(
     if command and leads:
         write_whole(folder / COMMAND, command.encode())
     job = config.build(config.read(folder / CONFIG))
+    options = {**job.options, "resume": resume, "progress": progress, "runtime": runtime}
+    beside = None
     try:
-        result = solve(
-            job.problem,
-            job.network,
-            job.algorithm,
-            **job.options,
-            checkpoint=folder,
-            resume=resume,
-            progress=progress,
-            runtime=runtime,
-        )
+        result = solve(job.problem, job.network, job.algorithm, **options, checkpoint=folder)
+        if job.beside is not None and result.status != "interrupted":
+            options["checkpoint"] = folder / BESIDE
+            beside = solve(job.problem, job.network, job.beside, **options)
+            if beside.status == "interrupted":
+                result = replace(result, status="interrupted", message=beside.message)
     except DivergenceError as error:
         if not leads:
             raise
-        _write_history(folder, error.history, job.options.get("seed"))
+        _write_history(folder / HISTORY, error.history, job.options.get("seed"))
         error.args = (f"{error} On the command line: hobnob resume {folder} --set KEY=VALUE.",)
         facts = {"title": job.problem.name, "status": "diverged", "message": str(error)}
         write_whole(folder / RESULT, json.dumps({**facts, "table": []}, indent=2).encode())
         raise
     if leads:
-        _write_result(folder, job, result)
+        _write_result(folder, job, result, beside)
     return result
 
 
@@ -106,7 +106,9 @@ def show(folder: Path) -> None:
     result = json.loads((folder / RESULT).read_text())
     table = Table(title=result["title"], title_justify="left", box=None, pad_edge=False)
     table.add_column("", no_wrap=True)
-    table.add_column("", justify="right")
+    columns = list(result["table"][0])[1:] if result["table"] else []
+    for name in columns:
+        table.add_column(name if len(columns) > 1 else "", justify="right")
     for row in result["table"]:
         table.add_row(*(str(value) for value in row.values()))
     console.print(table)
@@ -119,14 +121,17 @@ def show(folder: Path) -> None:
         console.print(f"Report: {(folder / REPORT).resolve()}", soft_wrap=True)
 
 
-def _write_result(folder: Path, job: Job, result: Result) -> None:
+def _write_result(folder: Path, job: Job, result: Result, beside: Result | None) -> None:
     import jax
     import numpy as np
 
     from hobnob.report.run_page import run_page
     from hobnob.run.summary import summarise
 
-    _write_history(folder, result.history, result.settings["seed"])
+    _write_history(folder / HISTORY, result.history, result.settings["seed"])
+    if beside is not None:
+        where = folder / f"{BESIDE}-{HISTORY}"
+        _write_history(where, beside.history, beside.settings["seed"])
     leaves = {}
     for name, tree in {"x": result.x, "y": result.y, "agents": result.agents}.items():
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
@@ -134,7 +139,7 @@ def _write_result(folder: Path, job: Job, result: Result) -> None:
     archive = io.BytesIO()
     np.savez(archive, allow_pickle=False, **leaves)
     write_whole(folder / FINAL, archive.getvalue())
-    summary = summarise(job.problem, result)
+    summary = summarise(job.problem, result, beside)
     command = (folder / COMMAND).read_text() if (folder / COMMAND).exists() else ""
     versions = json.loads((folder / VERSIONS).read_text())
     run_page(folder / REPORT, summary, versions, command)
@@ -150,7 +155,7 @@ def _write_result(folder: Path, job: Job, result: Result) -> None:
     write_whole(folder / RESULT, json.dumps(content, indent=2, default=float).encode())
 
 
-def _write_history(folder: Path, history: dict[str, Any], seeds: Any) -> None:
+def _write_history(path: Path, history: dict[str, Any], seeds: Any) -> None:
     """Write one row for each recorded step, with exact decimals of every number."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -160,7 +165,7 @@ def _write_history(folder: Path, history: dict[str, Any], seeds: Any) -> None:
         columns = [values[i].tolist() for values in history.values()]
         lead = [[seeds[i] if seeds else i] * len(columns[0])] if several else []
         writer.writerows(zip(*lead, *columns, strict=True))
-    write_whole(folder / HISTORY, text.getvalue().encode())
+    write_whole(path, text.getvalue().encode())
 
 
 def _write_settings(folder: Path, settings: dict[str, Any]) -> None:

@@ -41,11 +41,13 @@ class Algorithm:
     A subclass is a frozen dataclass in its own file. Its state is a NamedTuple with at least the
     flat vectors `x` and `y`.
 
-    `single_agent`, `server`, `compositional` and `finite_sum` say what it is for. `levels` names
-    the parts whose messages may use separate networks. `exact` says where constant step sizes end
-    when agents differ and nothing is random: at the solution if True; if False, at a point whose
-    distance from it shrinks with the step sizes. A `biased` algorithm ends at a wrong point for any
-    step sizes. One with `chance` makes random draws of its own and is right only in the mean.
+    `single_agent`, `server`, `compositional`, `finite_sum` and `personal` say what it is for.
+    `levels` names the parts whose messages may use separate networks. `exact` says where constant
+    step sizes end when agents differ and nothing is random: at the solution if True; if False, at
+    a point whose distance from it shrinks with the step sizes. A `biased` algorithm ends at a wrong
+    point for any step sizes. One with `chance` makes random draws of its own and is right only in
+    the mean. `needs_strong_convexity` is True unless its settings let it cope with many inner
+    solutions.
 
     Example:
         >>> from dataclasses import dataclass
@@ -75,7 +77,13 @@ class Algorithm:
     server: ClassVar[bool] = False  # its agents talk to a server, not to each other
     compositional: ClassVar[bool] = False  # needs g = 1/2 |y - h(x)|^2
     finite_sum: ClassVar[bool] = False  # remembers every record
+    personal: ClassVar[bool] = False  # for problems in which every agent has its own y
     levels: ClassVar[tuple[str, ...]] = ()  # what it passes to `agent.mix` as `level`
+
+    @property
+    def needs_strong_convexity(self) -> bool:
+        """False if, with its settings, an inner problem with many solutions is welcome, too."""
+        return True
 
     def init(self, agent: Agent) -> Any:
         """An agent's first state."""
@@ -114,6 +122,18 @@ class Algorithm:
             raise SettingError(
                 "Links can't fail where levels have networks of their own: which of them would it "
                 "be? Leave out links, or with_levels."
+            )
+        if self.personal and not problem.personal:
+            raise SettingError(
+                f"{name} is a method for personal problems, in which every agent has a y of its "
+                f"own, and the agents of this one have a common y. Use SPARKLE, or describe the "
+                f"problem with hb.Problem(..., personal=True)."
+            )
+        if problem.personal and not self.personal:
+            raise SettingError(
+                f"{name} looks for one y that all agents have in common, and in this problem "
+                f"every agent has its own (personal=True): it would solve another problem. Use "
+                f"LoPA, or leave personal out."
             )
         if self.compositional and not problem.compositional:
             raise SettingError(

@@ -8,7 +8,8 @@ Both sources have the same methods, so the rest of the library does not ask whic
 - `evaluate(loss, x, y, place, handle)`: the mean loss of that batch;
 - `singles(place, handle)`: its records one by one, for methods that remember each record; `records`
   counts them, and is 0 for a simulator;
-- `pooled(loss, x, y, place)`: the mean over agents of each agent's mean loss over all its data.
+- `own_mean(loss, x, y, place)`: an agent's mean loss over all its data;
+- `pooled(loss, x, y, place)`: the mean of these over agents, at one x and y.
 
 `pooled` takes the place of the whole network, the others that of one agent.
 """
@@ -140,11 +141,28 @@ class Records:
             return loss(x, y, jax.tree.map(lambda a: a[handle], place.arrays))
         if self._stacked:
             return loss(x, y, place.arrays)
-        # All shards are padded to the longest. Rows beyond the agent's own are masked out.
-        offsets = jnp.arange(int(self.lengths.max()), dtype=jnp.int32)
-        rows = place.start + jnp.minimum(offsets, place.length - 1)
+        rows, own = self._padded(place)
         each = jax.vmap(lambda row: _single(loss, x, y, place.arrays, row))(rows)
-        return jnp.sum(jnp.where(offsets < place.length, each, 0)) / place.length
+        return jnp.sum(jnp.where(own, each, 0)) / place.length
+
+    def own_mean(self, loss: Loss, x: Any, y: Any, place: Place) -> jax.Array:
+        if self._stacked:
+            return loss(x, y, place.arrays)
+        rows, own = self._padded(place)
+        if not self.ragged:
+            return loss(x, y, jax.tree.map(lambda a: a[rows], place.arrays))
+        # In parts: all agents do this at once, and a Hessian has a copy for each of y's entries.
+        each = jax.lax.map(
+            lambda row: _single(loss, x, y, place.arrays, row),
+            rows,
+            batch_size=max(1, 8192 // self.size),
+        )
+        return jnp.sum(jnp.where(own, each, 0)) / place.length
+
+    def _padded(self, place: Place) -> tuple[jax.Array, jax.Array]:
+        """An agent's rows, as many as the longest shard has, and which of them are its own."""
+        offsets = jnp.arange(int(self.lengths.max()), dtype=jnp.int32)
+        return place.start + jnp.minimum(offsets, place.length - 1), offsets < place.length
 
     def pooled(self, loss: Loss, x: Any, y: Any, place: Place) -> jax.Array:
         if not self.ragged:
@@ -253,14 +271,17 @@ class Simulator:
             return self.expected(x, y, place.arrays)
         return loss(x, y, handle)
 
-    def pooled(self, loss: Loss, x: Any, y: Any, place: Place) -> jax.Array:
-        expected = self.expected
-        if expected is None:
+    def own_mean(self, loss: Loss, x: Any, y: Any, place: Place) -> jax.Array:
+        if self.expected is None:
             raise ProblemError(
                 f"{self.label}: the mean loss of a simulator is not known. Give "
                 f"hb.Simulator(..., expected=...) to measure it."
             )
-        return jnp.mean(jax.vmap(lambda parameters: expected(x, y, parameters))(place.arrays))
+        return self.expected(x, y, place.arrays)
+
+    def pooled(self, loss: Loss, x: Any, y: Any, place: Place) -> jax.Array:
+        each = jax.vmap(lambda place: self.own_mean(loss, x, y, place), in_axes=(self.per_agent,))
+        return jnp.mean(each(place))
 
     def traceables(self, loss: Loss) -> list[tuple[Loss, Any]]:
         first = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), self.arrays)

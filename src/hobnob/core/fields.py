@@ -35,6 +35,11 @@ def positive() -> Any:
     return field(metadata={"range": Range(0, open_below=True), "may_vanish": True})
 
 
+def nonnegative(default: Any = MISSING) -> Any:
+    """A number or schedule of at least 0, such as the weight of something that may be left out."""
+    return field(default=default, metadata={"range": Range(0)})
+
+
 def constant(default: Any = MISSING) -> Any:
     """A number above 0, such as a constant of the problem."""
     return field(default=default, metadata={"range": Range(0, open_below=True), "fixed": True})

@@ -110,6 +110,25 @@ class Traffic(NamedTuple):
     bytes: np.ndarray
     parts: dict[str, np.ndarray]
 
+    def and_then(self, later: Traffic) -> Traffic:
+        """What two runs sent, one after the other."""
+        links, amounts = _added_up(
+            np.concatenate([self.links, later.links]),
+            np.concatenate([self.bytes, later.bytes], axis=-1),
+        )
+        names = [*self.parts, *(name for name in later.parts if name not in self.parts)]
+        parts = {name: self.parts.get(name, 0) + later.parts.get(name, 0) for name in names}
+        return Traffic(links, amounts, {name: np.asarray(part) for name, part in parts.items()})
+
+
+def _added_up(links: np.ndarray, amounts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each link once, with the sum of all that was listed for it."""
+    once, which = np.unique(links, axis=0, return_inverse=True)
+    together = np.zeros((*amounts.shape[:-1], len(once)), np.int64)
+    where: Any = (..., which.ravel())
+    np.add.at(together, where, amounts)
+    return once, together
+
 
 class Costs:
     """What all steps up to one have cost each agent.
@@ -174,12 +193,7 @@ class Costs:
             return Traffic(self._networks[per].ends, amounts, parts)
         # Levels may share a link.
         every = np.concatenate([self._networks[per].ends for per in carried])
-        links, which = np.unique(every, axis=0, return_inverse=True)
-        amounts = np.concatenate(list(carried.values()), axis=-1)
-        together = np.zeros((*amounts.shape[:-1], len(links)), np.int64)
-        where: Any = (..., which.ravel())
-        np.add.at(together, where, amounts)
-        return Traffic(links, together, parts)
+        return Traffic(*_added_up(every, np.concatenate(list(carried.values()), axis=-1)), parts)
 
     def _totals_until(self, step: int) -> dict[str | tuple[str, str], np.ndarray]:
         if self._steady:

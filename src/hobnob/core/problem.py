@@ -14,12 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from hobnob.core.data import Loss, Place, Records, Simulator, Source, Unread, in_precision
+from hobnob.core.shards import checked_start, precision_of
 from hobnob.ground.errors import ProblemError
-from hobnob.ground.pytrees import VectorLayout, map_numbers, numbers, path_name
+from hobnob.ground.pytrees import VectorLayout, map_numbers
 
 
 class Problem:
     """minimise over x: mean_k f_k(x, y*(x)), where y*(x) minimises mean_k g_k(x, y).
+
+    With `personal`, every agent has an inner problem of its own: F(x) = mean_k f_k(x, y*_k(x)),
+    where y*_k(x) minimises g_k(x, y). Agents then share x and nothing else.
 
     Args:
         outer: `f(x, y, batch) -> scalar`, the mean outer loss of a batch.
@@ -31,6 +35,7 @@ class Problem:
             function of the agent's number that reads its shard, called only where the agent lives.
         batch_size: records in a batch; None takes the agent's whole shard, so nothing is random.
         agents: the number of agents, needed only if both data are functions.
+        personal: whether every agent has a y of its own.
         x_bounds: `(lower, upper)`, each None, a number or shaped like x0: x is kept inside.
         solution: the minimiser x*, if known, so that runs can be measured against it.
         name: for reports.
@@ -67,6 +72,7 @@ class Problem:
         batch_size: int | None = 1,
         *,
         agents: int | None = None,
+        personal: bool = False,
         x_bounds: tuple[Any, Any] | None = None,
         solution: Any = None,
         name: str = "problem",
@@ -74,12 +80,15 @@ class Problem:
         readout: Callable[[Any], Any] | None = None,
         objective_name: str = "F",
     ):
+        if not isinstance(personal, bool):
+            raise ProblemError(f"personal = {personal!r} must be True or False.")
         self.outer, self.inner = outer, inner
-        self.name, self.labels = name, labels
+        self.name, self.labels, self.personal = name, labels, personal
         self.readout, self.objective_name = readout, objective_name
         x0, y0 = as_tree(x0), as_tree(y0)
-        self.dtype = np.result_type(_precision(x0, "x0"), _precision(y0, "y0"))
-        self.x0, self.y0 = _start(x0, "x0", self.dtype), _start(y0, "y0", self.dtype)
+        self.dtype = np.result_type(precision_of(x0, "x0"), precision_of(y0, "y0"))
+        self.x0 = checked_start(x0, "x0", self.dtype)
+        self.y0 = checked_start(y0, "y0", self.dtype)
         self.x_layout, self.y_layout = VectorLayout(self.x0), VectorLayout(self.y0)
         self.x_bounds = self._checked_bounds(x_bounds)
         self.solution = solution
@@ -121,6 +130,15 @@ class Problem:
         """The same problem with the data of all agents in this process."""
         return self._all_read if self.unread else self
 
+    def starting_at(self, x: Any, y: Any) -> Problem:
+        """The same problem from another start."""
+        other = copy(self)
+        for name in ("fingerprint", "_all_read"):
+            other.__dict__.pop(name, None)
+        other.x0 = checked_start(x, "x0", self.dtype)
+        other.y0 = checked_start(y, "y0", self.dtype)
+        return other
+
     @cached_property
     def _all_read(self) -> Problem:
         return self.hosting(range(self.size))
@@ -149,12 +167,26 @@ class Problem:
         """One agent's g on a batch it drew, for flat x and y."""
         return self.inner_data.evaluate(self.inner, *self._unravel(x, y), place, handle)
 
+    def own_outer(self, x: jax.Array, y: jax.Array, place: Place) -> jax.Array:
+        """One agent's f over all its data, for flat x and y."""
+        return self.outer_data.own_mean(self.outer, *self._unravel(x, y), place)
+
+    def own_inner(self, x: jax.Array, y: jax.Array, place: Place) -> jax.Array:
+        """One agent's g over all its data, for flat x and y."""
+        return self.inner_data.own_mean(self.inner, *self._unravel(x, y), place)
+
     def pooled_outer(self, x: jax.Array, y: jax.Array, place: Place) -> jax.Array:
-        """mean_k f_k(x, y) over all data."""
+        """mean_k f_k(x, y) over all data. Where agents have their own y, it is [agents, d_y]."""
+        if self.personal:
+            each = jax.vmap(self.own_outer, in_axes=(None, 0, self.outer_data.per_agent))
+            return jnp.mean(each(x, y, place))
         return self.outer_data.pooled(self.outer, *self._unravel(x, y), place)
 
     def pooled_inner(self, x: jax.Array, y: jax.Array, place: Place) -> jax.Array:
-        """mean_k g_k(x, y) over all data."""
+        """mean_k g_k(x, y) over all data. Where agents have their own y, it is [agents, d_y]."""
+        if self.personal:
+            each = jax.vmap(self.own_inner, in_axes=(None, 0, self.inner_data.per_agent))
+            return jnp.mean(each(x, y, place))
         return self.inner_data.pooled(self.inner, *self._unravel(x, y), place)
 
     @property
@@ -196,12 +228,15 @@ class Problem:
             "inner data": self.inner_data.fingerprint(),
             "starting point": start.hexdigest(),
             "bounds of x": sha256(b"".join(b.tobytes() for b in bounds)).hexdigest(),
+            # A common one is not named: checkpoints may be older than the difference.
+            **({"inner problem": "each agent's own"} if self.personal else {}),
         }
 
     def __repr__(self) -> str:
+        own = ", personal" if self.personal else ""
         return (
             f"Problem({self.name!r}: {self.size} agents, d_x = {self.dim_x}, d_y = {self.dim_y}, "
-            f"{self.dtype})"
+            f"{self.dtype}{own})"
         )
 
     def _unravel(self, x: jax.Array, y: jax.Array) -> tuple[Any, Any]:
@@ -336,35 +371,6 @@ def as_tree(value: Any) -> Any:
     """Turn a list of plain numbers into a vector; as a pytree each would be a scalar leaf."""
     plain = isinstance(value, list | tuple) and all(isinstance(v, int | float) for v in value)
     return np.asarray(value, float) if plain and value else value
-
-
-def _precision(tree: Any, name: str) -> np.dtype:
-    leaves = [np.asarray(leaf) for leaf in numbers(tree)]
-    if sum(leaf.size for leaf in leaves) == 0:
-        raise ProblemError(f"{name} holds no numbers: there is nothing to optimise.")
-    floating = [leaf.dtype for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
-    for dtype in floating:
-        if dtype not in (np.float32, np.float64):
-            raise ProblemError(f"{name} is {dtype}: runs are in float32 or float64. Convert it.")
-    return np.result_type(*floating) if floating else np.dtype(np.float64)
-
-
-def _start(tree: Any, name: str, dtype: np.dtype) -> Any:
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        if callable(leaf):
-            continue
-        array = np.asarray(leaf)
-        where = f"{name}, {path_name(path)}"
-        if array.dtype.kind in "OSUc":
-            raise ProblemError(f"{where}: dtype {array.dtype}, yet a start must be real numbers.")
-        bad = np.argwhere(~np.isfinite(array))
-        if len(bad):
-            index = tuple(int(i) for i in bad[0])
-            raise ProblemError(
-                f"{where}: {array[index]}{f' at {list(index)}' if index else ''}. Every agent "
-                f"starts there, so it must be finite."
-            )
-    return map_numbers(lambda leaf: np.array(leaf, dtype), tree)
 
 
 def _depends_on_y(loss: Loss, x: np.ndarray, y: np.ndarray, batch: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Checks of the shards that a user gives, as far as they need no loss."""
+"""Checks of the shards and the start that a user gives, as far as they need no loss."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hobnob.ground.errors import ProblemError
-from hobnob.ground.pytrees import path_name
+from hobnob.ground.pytrees import map_numbers, numbers, path_name
 
 
 def checked_batch_size(batch_size: int | None) -> int | None:
@@ -44,6 +44,37 @@ def checked_shards(
         if records:
             _check_lengths(shard, f"{label}, agent {agent}")
     return shards
+
+
+def precision_of(tree: Any, name: str) -> np.dtype:
+    """The dtype to compute in: float64 if any number is."""
+    leaves = [np.asarray(leaf) for leaf in numbers(tree)]
+    if sum(leaf.size for leaf in leaves) == 0:
+        raise ProblemError(f"{name} holds no numbers: there is nothing to optimise.")
+    floating = [leaf.dtype for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    for dtype in floating:
+        if dtype not in (np.float32, np.float64):
+            raise ProblemError(f"{name} is {dtype}: runs are in float32 or float64. Convert it.")
+    return np.result_type(*floating) if floating else np.dtype(np.float64)
+
+
+def checked_start(tree: Any, name: str, dtype: np.dtype) -> Any:
+    """x0 or y0 as NumPy arrays, all finite."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if callable(leaf):
+            continue
+        array = np.asarray(leaf)
+        where = f"{name}, {path_name(path)}"
+        if array.dtype.kind in "OSUc":
+            raise ProblemError(f"{where}: dtype {array.dtype}, yet a start must be real numbers.")
+        bad = np.argwhere(~np.isfinite(array))
+        if len(bad):
+            index = tuple(int(i) for i in bad[0])
+            raise ProblemError(
+                f"{where}: {array[index]}{f' at {list(index)}' if index else ''}. Every agent "
+                f"starts there, so it must be finite."
+            )
+    return map_numbers(lambda leaf: np.array(leaf, dtype), tree)
 
 
 def _check_like_first(first: Any, shard: Any, agent: int, label: str, records: bool) -> None:

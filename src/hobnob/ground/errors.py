@@ -34,13 +34,29 @@ class CheckpointError(HobnobError):
 
 
 class DivergenceError(HobnobError):
-    """The iterates are no longer finite. `history` holds what was recorded before."""
+    """The iterates are no longer finite.
+
+    `history` holds what was recorded before, `best` the mean x and y at the row with the lowest F,
+    if one was measured, `ledger` and `traffic` what all of it cost.
+    """
 
     def __init__(
-        self, message: str, *, step: int, agent: int, variable: str, history: dict[str, Any]
+        self,
+        message: str,
+        *,
+        step: int,
+        agent: int,
+        variable: str,
+        history: dict[str, Any],
+        best: tuple[Any, Any] | None = None,
+        ledger: dict[str, Any] | None = None,
+        traffic: Any = None,
     ):
         super().__init__(message)
         self.step = step
         self.agent = agent
         self.variable = variable
         self.history = history
+        self.best = best
+        self.ledger = ledger or {}
+        self.traffic = traffic

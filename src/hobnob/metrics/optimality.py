@@ -29,8 +29,10 @@ def gradient_norm(view: View) -> jax.Array:
 
 @metric(when=affordable)
 def inner_distance(view: View) -> jax.Array:
-    """|y - y*(x)| at the mean x and the mean y."""
-    return jnp.linalg.norm(view.flat_y - view.exact.y)
+    """|y - y*(x)| at the mean x and the mean y; in a personal problem, the agents' root mean
+    square of |y_k - y*_k(x)|."""
+    off = jnp.linalg.norm(view.flat_y - view.exact.y, axis=-1)
+    return jnp.sqrt(jnp.mean(off**2)) if view.problem.personal else off
 
 
 def _solved(problem: Problem) -> bool:

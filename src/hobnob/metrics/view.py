@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from hobnob.analysis.exact import Exact
-from hobnob.analysis.newton import solve_inner
+from hobnob.analysis.pooled import solve_problem
 from hobnob.core.problem import Problem
 from hobnob.ground.errors import SettingError
 
@@ -21,7 +21,9 @@ class View:
     Attributes:
         variables: what agents hold, by the name it has in the algorithm, with a leading axis of
             agents: `view.variables["x"][3]` is agent 3's x, a flat vector.
-        x, y: the network's mean, shaped like the problem's x0 and y0.
+        x, y: the network's mean, shaped like the problem's x0 and y0. If the problem is personal,
+            y is not averaged: its leaves have a leading axis of agents.
+        flat_x, flat_y: the same as flat vectors.
         problem: the problem.
 
     Args:
@@ -29,6 +31,7 @@ class View:
         places: the data of all agents, or None if several ranks hold it.
         state: the algorithm's state, with a leading axis of agents.
         disagreements: those already computed, by name.
+        flat: the inner problem may have many solutions.
 
     Example:
         >>> import hobnob as hb
@@ -48,10 +51,12 @@ class View:
         places: Any,
         state: Any,
         disagreements: Mapping[str, jax.Array] | None = None,
+        flat: bool = False,
     ):
         self.problem = problem
         self.variables: dict[str, Any] = state._asdict()
         self._places, self._disagreements = places, disagreements or {}
+        self._flat = flat
 
     @property
     def x(self) -> Any:
@@ -67,7 +72,8 @@ class View:
 
     @property
     def flat_y(self) -> Any:
-        return self.variables["y"].mean(axis=0)
+        y = self.variables["y"]
+        return y if self.problem.personal else y.mean(axis=0)
 
     def disagreement(self, name: str) -> Any:
         """mean_k |w_k - mean w|^2 of a variable."""
@@ -78,11 +84,11 @@ class View:
         return deviations @ deviations / stack.shape[0]  # many times faster than a sum of squares
 
     def outer_loss(self, x: jax.Array, y: jax.Array) -> jax.Array:
-        """mean_k f_k over all data, for flat x and y."""
+        """mean_k f_k over all data, for flat x and y; of a personal problem y is [agents, d_y]."""
         return self.problem.pooled_outer(x, y, self._all_data()[0])
 
     def inner_loss(self, x: jax.Array, y: jax.Array) -> jax.Array:
-        """mean_k g_k over all data, for flat x and y."""
+        """mean_k g_k over all data, for flat x and y; of a personal problem y is [agents, d_y]."""
         return self.problem.pooled_inner(x, y, self._all_data()[1])
 
     def _all_data(self) -> Any:
@@ -95,9 +101,12 @@ class View:
 
     @cached_property
     def exact(self) -> Exact:
-        """F, its gradient and y* at the mean x, flat; computed once for all metrics that ask."""
-        value, gradient, y, left = solve_inner(
-            self.outer_loss, self.inner_loss, self.flat_x, self.flat_y
+        """F, its gradient and y* at the mean x, flat; computed once for all metrics that ask.
+
+        If the inner problem has many solutions, y* is that of the smallest norm.
+        """
+        value, gradient, y, left = solve_problem(
+            self.problem, self._all_data(), self.flat_x, self.flat_y, self._flat
         )
-        solved = left <= jnp.sqrt(jnp.finfo(y.dtype).eps)
+        solved = (left <= jnp.sqrt(jnp.finfo(y.dtype).eps)).all()
         return Exact(*(jnp.where(solved, part, jnp.nan) for part in (value, gradient, y)))

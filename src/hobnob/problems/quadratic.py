@@ -10,13 +10,14 @@ with A_k and Q_k symmetric and positive definite. Write A, B, ... for means over
     y*(x)     = S x + A^-1 c,   S = A^-1 B
     grad F(x) = [I S'] (Q z - q)   at z = (x, y*(x))
 
-F is strongly convex: its Hessian [I S'] Q [I S']' has no eigenvalue below the smallest of Q.
+F is strongly convex: its Hessian [I S'] Q [I S']' has no eigenvalue below the smallest of Q. If the
+problem is personal, each agent has its own A, B, ..., and F is the mean over agents of such F.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +40,7 @@ class Quadratic(Problem):
             [n, d_x + d_y] for n records.
         inner_data: one dict(A, B, c) per agent, with shapes [n, d_y, d_y], [n, d_y, d_x], [n, d_y].
         batch_size: as in `Problem`.
+        personal: as in `Problem`.
         dtype: the precision to compute in.
         name: for reports.
     """
@@ -49,6 +51,7 @@ class Quadratic(Problem):
         inner_data: Sequence[Shard],
         batch_size: int | None = None,
         *,
+        personal: bool = False,
         dtype: Any = np.float64,
         name: str = "quadratic",
     ):
@@ -61,27 +64,52 @@ class Quadratic(Problem):
             outer_data,
             inner_data,
             batch_size,
+            personal=personal,
             name=name,
         )
         # From the stored data, so that the closed form has the same float32 rounding.
-        outer, inner = _pooled(self.outer_data), _pooled(self.inner_data)
-        self._Q, self._q = outer["Q"], outer["q"]
-        self._slope = np.linalg.solve(inner["A"], inner["B"])
-        self._offset = np.linalg.solve(inner["A"], inner["c"])
-        along = np.vstack([np.eye(dim_x), self._slope])  # how z moves with x
-        at_zero = np.concatenate([np.zeros(dim_x), self._offset])
+        outer, inner = (_means(s, personal) for s in (self.outer_data, self.inner_data))
+        self._parts = [
+            _Part(o["Q"], o["q"], np.linalg.solve(i["A"], i["B"]), np.linalg.solve(i["A"], i["c"]))
+            for o, i in zip(outer, inner, strict=True)
+        ]
+        # grad F(x) = (mean of the curvatures) x - (mean of the pulls)
+        terms = [part.of_gradient() for part in self._parts]
         self.solution = np.linalg.solve(
-            along.T @ self._Q @ along, along.T @ (self._q - self._Q @ at_zero)
+            *(np.mean(term, axis=0) for term in zip(*terms, strict=True))
         )
 
     def closed_form(self, x: Any) -> Exact:
         """F(x), its gradient and y*(x), without iterating."""
-        x = np.asarray(x, np.float64)
-        y = self._slope @ x + self._offset
+        values, gradients, ys = zip(
+            *(part.at(np.asarray(x, np.float64)) for part in self._parts), strict=True
+        )
+        y = np.stack(ys) if self.personal else ys[0]
+        return Exact(float(np.mean(values)), np.mean(gradients, axis=0), y)
+
+
+class _Part(NamedTuple):
+    """One inner problem with its outer loss: that of the means, or an agent's own."""
+
+    Q: np.ndarray
+    q: np.ndarray
+    slope: np.ndarray  # y*(x) = slope x + offset
+    offset: np.ndarray
+
+    def of_gradient(self) -> tuple[np.ndarray, np.ndarray]:
+        """C and p of grad F(x) = C x - p."""
+        dim_x = self.slope.shape[1]
+        along = np.vstack([np.eye(dim_x), self.slope])  # how z moves with x
+        at_zero = np.concatenate([np.zeros(dim_x), self.offset])
+        return along.T @ self.Q @ along, along.T @ (self.q - self.Q @ at_zero)
+
+    def at(self, x: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        """F(x), its gradient and y*(x)."""
+        y = self.slope @ x + self.offset
         z = np.concatenate([x, y])
-        slope_z = self._Q @ z - self._q
-        value = z @ self._Q @ z / 2 - self._q @ z
-        return Exact(float(value), slope_z[: x.size] + self._slope.T @ slope_z[x.size :], y)
+        slope_z = self.Q @ z - self.q
+        value = float(z @ self.Q @ z / 2 - self.q @ z)
+        return value, slope_z[: x.size] + self.slope.T @ slope_z[x.size :], y
 
 
 def quadratic(
@@ -95,6 +123,7 @@ def quadratic(
     noise: float = 0.0,
     records: int | str | None = None,
     batch_size: int | None = None,
+    personal: bool = False,
     seed: int = 0,
     dtype: str = "float64",
 ) -> Quadratic:
@@ -114,6 +143,7 @@ def quadratic(
         records: the records of each agent, or "ragged" for shards of different lengths. The default
             is 1 without noise and 32 with it.
         batch_size: as in `Problem`.
+        personal: as in `Problem`: every agent has a y of its own.
         seed: of the matrices.
         dtype: the precision, "float64" or "float32".
     """
@@ -149,6 +179,7 @@ def quadratic(
         shards(outer, noise),
         shards(inner, noise * scale),
         batch_size,
+        personal=personal,
         dtype=_checks.precision(dtype),
     )
 
@@ -162,11 +193,20 @@ def _inner(x: jax.Array, y: jax.Array, batch: dict[str, jax.Array]) -> jax.Array
     return jnp.mean(batch["A"] @ y @ y / 2 - batch["B"] @ x @ y - batch["c"] @ y)
 
 
-def _pooled(source: Any) -> Shard:
-    """The mean over agents of the mean over each agent's records, in float64."""
+def _means(source: Any, personal: bool) -> list[Shard]:
+    """Each agent's mean over its records in float64, or the mean of these as the only entry."""
     assert isinstance(source, Records)
+    if personal:
+        spans = zip(source.starts, source.starts + source.lengths, strict=True)
+        return [
+            {
+                name: array[a:b].mean(axis=0, dtype=np.float64)
+                for name, array in source.arrays.items()
+            }
+            for a, b in spans
+        ]
     weights = np.repeat(1 / (source.size * source.lengths), source.lengths)
-    return {name: np.tensordot(weights, array, 1) for name, array in source.arrays.items()}
+    return [{name: np.tensordot(weights, array, 1) for name, array in source.arrays.items()}]
 
 
 def _positive_definite(

@@ -72,9 +72,13 @@ def _heading(curve: Curve) -> str:
 def _against_each_axis(summary: Summary, curve: Curve) -> Tabs:
     pictures = {}
     for axis, values in summary.axes.items():
-        words = AXES[axis]
+        words, series = AXES[axis], {summary.algorithm: (values, curve.values)}
+        other = summary.beside
+        if other is not None and curve.beside is not None and axis in other.axes:
+            name = other.algorithm if other.algorithm not in series else f"{other.algorithm} again"
+            series[name] = other.axes[axis], curve.beside
         pictures["steps" if axis == "step" else axis] = convergence(
-            {summary.algorithm: (values, curve.values)},
+            series,
             words,
             curve.label,
             reference=curve.reference,

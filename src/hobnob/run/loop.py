@@ -23,12 +23,16 @@ CHUNK_SECONDS = 1
 
 
 class Plan(NamedTuple):
-    """How far a run goes. `identity` says which run a checkpoint belongs to."""
+    """How far a run goes. `identity` says which run a checkpoint belongs to.
+
+    `hopeless` is asked at every row, with the history so far; True ends the run as "stalled".
+    """
 
     steps: int
     record_every: int
     tolerance: float | None
     identity: dict[str, str]
+    hopeless: Callable[[dict[str, np.ndarray]], bool] | None = None
 
 
 class End(NamedTuple):
@@ -98,8 +102,8 @@ class Loop:
         """How a restored run had ended already, if it had."""
         if step == self.plan.steps and not self._has_row(step):
             self._record(step, state, seconds)
-        if self._has_row(step) and self._converged(self.recorder.rows[-1]):
-            return End(state, step, "converged")
+        if self._has_row(step) and (status := self._judge(self.recorder.rows[-1])):
+            return End(state, step, status)
         return End(state, step, self._status_at_end()) if step == self.plan.steps else None
 
     def advice(self, status: str) -> str:
@@ -133,8 +137,8 @@ class Loop:
         self.run.latest = row
         if step == 0:
             self._check_losses(row)
-        if self._converged(row):
-            return "converged"
+        if status := self._judge(row):
+            return status
 
         def told() -> bool:
             shown = self.run.layout.unpack(gathered) if self._shows_state else None
@@ -164,9 +168,12 @@ class Loop:
     def _status_at_end(self) -> str:
         return "finished" if self.plan.tolerance is None else "not converged"
 
-    def _converged(self, row: Row) -> bool:
-        tolerance = self.plan.tolerance
-        return tolerance is not None and bool((row["gradient_norm"] <= tolerance).all())
+    def _judge(self, row: Row) -> str:
+        """How the last row ends the run, or ""."""
+        tolerance, hopeless = self.plan.tolerance, self.plan.hopeless
+        if tolerance is not None and (row["gradient_norm"] <= tolerance).all():
+            return "converged"
+        return "stalled" if hopeless and hopeless(self.recorder.history()) else ""
 
     def _check_losses(self, row: Row) -> None:
         for name in ("outer_loss", "inner_loss"):
@@ -200,6 +207,9 @@ class Loop:
             agent=agent,
             variable=variable,
             history=self.recorder.history(),
+            best=self.recorder.best_at,
+            ledger=self.run.costs.until(step + 1),
+            traffic=self.run.costs.traffic_until(step + 1),
         )
 
     def _clues(self, step: int) -> str:

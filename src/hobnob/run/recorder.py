@@ -28,7 +28,7 @@ Metrics = str | Metric | Sequence[str | Metric] | Mapping[str, Metric] | None
 @partial(jax.tree_util.register_dataclass, data_fields=["numbers", "x", "y"], meta_fields=["names"])
 @dataclass(frozen=True)
 class Measured:
-    """The library's own metrics as one array, [seeds,] metrics, and the mean x and y."""
+    """The library's own metrics as one array, [seeds,] metrics, and the view's flat x and y."""
 
     names: tuple[str, ...]
     numbers: jax.Array
@@ -40,11 +40,12 @@ class Recorder:
     """Columns of numbers, one row a recorded step.
 
     The library's own metrics are compiled together; a user's run on the host with NumPy arrays.
-    What a step cost (samples, bytes, ...) is per agent, the mean over agents.
+    What a step cost (samples, bytes, ...) is per agent, the mean over agents. If the inner problem
+    is `flat`, exact F is that of its solution of the smallest norm.
     """
 
-    def __init__(self, run: Run, chosen: Metrics = "all"):
-        self._run = run
+    def __init__(self, run: Run, chosen: Metrics = "all", flat: bool = False):
+        self._run, self.flat = run, flat
         own, self.users = _choose(chosen, run.problem)
         self.names = [*own, *self.users]
         for name in self.users:
@@ -55,12 +56,14 @@ class Recorder:
                 )
         self.rows: list[Row] = []
         self._last: Measured | None = None
+        self._best: tuple[float, Measured | None] | None = None
         # Without all data here, the losses are summed up by all processes.
         spread = ("outer_loss", "inner_loss") if run.places is None else ()
         self._spread = [name for name in own if name in spread]
         here = tuple(name for name in own if name not in spread)
         options = tuple(run.options.items())
-        self._measure = _compiled(run.problem, here, run.setup.many_seeds, run.layout, options)
+        many_seeds, layout = run.setup.many_seeds, run.layout
+        self._measure = _compiled(run.problem, here, many_seeds, layout, options, flat)
 
     def record(self, step: int, state: Tree, seconds: float, gathered: Tree | None) -> Row:
         """Measure and keep a row. The leader has `gathered`, the state of all agents."""
@@ -77,15 +80,37 @@ class Recorder:
 
     def _measured(self, gathered: Tree) -> Row:
         self._last = self._measure(self._run.places, gathered)
-        return dict(zip(self._last.names, np.asarray(self._last.numbers).T, strict=True))
+        row = dict(zip(self._last.names, np.asarray(self._last.numbers).T, strict=True))
+        self._keep_if_best(row, self._last)
+        return row
 
     @property
     def seen_at(self) -> tuple[Tree, Tree]:
-        """The mean x and y of the last row that this process measured, or where the run began."""
-        problem, last = self._run.problem, self._last
-        if last is None:
-            return problem.x0, problem.y0
-        x, y = (np.asarray(v).reshape(-1, v.shape[-1]).mean(axis=0) for v in (last.x, last.y))
+        """A view's x and y at the last row that this process measured, or where the run began."""
+        if self._last is None:
+            return self._run.problem.x0, self._run.problem.y0
+        return self._point(self._last)
+
+    @property
+    def best_at(self) -> tuple[Tree, Tree] | None:
+        """A view's x and y at the row with the lowest F, or outer loss.
+
+        None where that is not one point: with several seeds, and if an earlier process saw it.
+        """
+        if self._best is None or self._best[1] is None or self._run.setup.many_seeds:
+            return None
+        return self._point(self._best[1])
+
+    def _keep_if_best(self, row: Row, measured: Measured | None) -> None:
+        value = float(np.median(row.get("objective", row.get("outer_loss", np.inf))))
+        if value < (np.inf if self._best is None else self._best[0]):
+            self._best = value, measured
+
+    def _point(self, at: Measured) -> tuple[Tree, Tree]:
+        problem = self._run.problem
+        x, y = (np.asarray(v) for v in (at.x, at.y))
+        if self._run.setup.many_seeds:
+            x, y = x.mean(axis=0), y.mean(axis=0)
         return problem.x_layout.unravel(x, np), problem.y_layout.unravel(y, np)
 
     def history(self) -> dict[str, np.ndarray]:
@@ -110,6 +135,7 @@ class Recorder:
         ]
         for row in self.rows:
             row["step"] = row["step"].reshape(-1)[0]
+            self._keep_if_best(row, None)
 
     def _ask_users(self, gathered: Tree) -> Row:
         if not self.users:
@@ -119,7 +145,7 @@ class Recorder:
         answers = []
         for seed in seeds:
             one = jax.tree.map(lambda leaf, seed=seed: leaf[seed], state)
-            view = View(self._run.problem, self._run.places, one)
+            view = View(self._run.problem, self._run.places, one, flat=self.flat)
             answer = _flattened({name: ask(view) for name, ask in self.users.items()})
             answers.append({name: _number(name, value) for name, value in answer.items()})
         if not self._run.setup.many_seeds:
@@ -134,11 +160,12 @@ def _compiled(
     many_seeds: bool,
     layout: StateLayout,
     options: tuple[tuple[str, Any], ...],
+    flat: bool,
 ) -> Callable[[Tree, Tree], Measured]:
     """The library's own metrics; runs on one problem share the compilation."""
 
     def of_seed(places: Tree, state: Tree, disagreements: dict[str, jax.Array]) -> Measured:
-        view = View(problem, places, state, disagreements)
+        view = View(problem, places, state, disagreements, flat)
         found = _flattened({name: metrics.get(name)(view) for name in own})
         return Measured(tuple(found), jnp.array(list(found.values())), view.flat_x, view.flat_y)
 

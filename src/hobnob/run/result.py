@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hobnob.core.ledger import Costs, Traffic
 from hobnob.core.network import Network
 from hobnob.run.loop import End, Loop
+
+MANY = "the inner problem has many; F is measured at that of the smallest norm"
+
+
+class Before(NamedTuple):
+    """What earlier stages of a run sent, if what was chosen for it had to be changed."""
+
+    steps: int
+    traffic: Traffic
 
 
 @dataclass(frozen=True)
@@ -19,13 +28,15 @@ class Result:
 
     Attributes:
         x, y: the network's mean, shaped like the problem's x0 and y0. With several seeds, here and
-            below, arrays have a leading axis of seeds.
+            below, arrays have a leading axis of seeds. If the problem is personal, a mean of y has
+            no meaning: y is then every agent's own, the same as agents["y"].
         agents: {"x": ..., "y": ...}, every agent's own: leaves with a leading axis of agents.
         history: column -> array, one entry a recorded step. Costs (samples, gradients, products,
             matrices, rounds, messages, bytes) are cumulative and per agent, the mean over agents.
         ledger: the same costs at the end, for each agent: column -> [agents].
         message: what happened, in a sentence; `status` in a word: "finished" (all steps done),
-            "converged" or "not converged" (where a tolerance was asked for), "interrupted".
+            "converged" or "not converged" (where a tolerance was asked for), "interrupted", or
+            "stalled" (nothing that was chosen brought F down).
         advice: the part of the message that tells how to go on from Python, where there is one.
         steps: how many were done.
         compile_seconds: how long compilation took, which is not part of history["seconds"].
@@ -54,10 +65,15 @@ class Result:
     settings: dict[str, Any]
     network: Network = field(repr=False)
     costs: Costs = field(repr=False)
+    before: Before | None = field(default=None, repr=False)
 
     @cached_property
     def traffic(self) -> Traffic:
-        return self.costs.traffic_until(self.steps)
+        if self.before is None:
+            return self.costs.traffic_until(self.steps)
+        return self.before.traffic.and_then(
+            self.costs.traffic_until(self.steps - self.before.steps)
+        )
 
     @property
     def success(self) -> bool:
@@ -106,12 +122,13 @@ def result_of(loop: Loop, end: End) -> Result:
         "converged": f"Converged at step {end.step}: |grad F| is at most {plan.tolerance}.",
         "not converged": f"Not converged: |grad F| is above {plan.tolerance} after {end.step} "
         f"steps.",
+        "stalled": f"Stopped after {end.step} of {plan.steps} steps: F does not fall as it should.",
         "interrupted": f"Stopped after {end.step} of {plan.steps} steps.",
     }[end.status]
     advice, setup = loop.advice(end.status), run.setup
     return Result(
         x=problem.x_layout.unravel(x.mean(axis=-2), np),
-        y=problem.y_layout.unravel(y.mean(axis=-2), np),
+        y=problem.y_layout.unravel(y if problem.personal else y.mean(axis=-2), np),
         agents={"x": problem.x_layout.unravel(x, np), "y": problem.y_layout.unravel(y, np)},
         history=loop.recorder.history(),
         ledger=run.costs.until(end.step),
@@ -129,6 +146,7 @@ def result_of(loop: Loop, end: End) -> Result:
             "seed": setup.seeds if isinstance(setup.seeds, int) else list(setup.seeds),
             "record_every": plan.record_every,
             **({"links": str(setup.links)} if setup.links else {}),
+            **({"inner solutions": MANY} if loop.recorder.flat else {}),
         },
         network=run.network,
         costs=run.costs,

@@ -212,10 +212,11 @@ class Run:
         if not names:
             return {}
         share = len(self.group.here) / self.network.size
-        x, y = (
-            sum(self.group.allgather(np.asarray(v).sum(axis=-2))) / self.network.size
-            for v in (state.x, state.y)
-        )
+
+        def mean(v: Any) -> Any:
+            return sum(self.group.allgather(np.asarray(v).sum(axis=-2))) / self.network.size
+
+        x, y = mean(state.x), state.y if self.problem.personal else mean(state.y)
         own = self._measure_losses(self.world.places, x, y)
         every = self.group.allgather({name: share * np.asarray(own[name]) for name in names})
         return {name: np.asarray(sum(part[name] for part in every)) for name in names}

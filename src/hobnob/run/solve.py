@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from hobnob.analysis.choose import choices
+from hobnob.analysis.choose import Choice
 from hobnob.analysis.exact import affordable, check_strong_convexity
 from hobnob.core.algorithm import Algorithm
 from hobnob.core.links import Failure, Links
 from hobnob.core.network import Network
 from hobnob.core.problem import Problem
 from hobnob.core.setup import Runtime, Seeds, Setup, Tree
-from hobnob.ground.errors import CheckpointError, DivergenceError, ProblemError, SettingError
-from hobnob.ground.terminal import say
+from hobnob.ground.errors import CheckpointError, ProblemError, SettingError
 from hobnob.run.checkpoint import Checkpoint
+from hobnob.run.chosen.stages import solve_by_choice
 from hobnob.run.identity import identity_of
 from hobnob.run.interrupt import Interrupt
 from hobnob.run.loop import Loop, Plan
 from hobnob.run.observers import Callback, Observer, Observers
+from hobnob.run.options import SolveOptions
 from hobnob.run.progress import ProgressBar
 from hobnob.run.recorder import Metrics, Recorder
 from hobnob.run.result import Result, result_of
@@ -93,7 +93,7 @@ def solve(
     check_options(checkpoint, checkpoint_every, resume)
     network = network if isinstance(network, Network) else Network(network)
     _check_sizes(problem, network, 1 if steps is None else steps, record_every)
-    options = _Options(
+    options = SolveOptions(
         seeds=_checked_seeds(seed),
         record_every=record_every,
         metrics=metrics,
@@ -108,61 +108,16 @@ def solve(
         runtime=Simulate() if runtime is None else runtime,
     )
     if algorithm is None:
-        return _solve_by_choice(problem, network, steps, options)
+
+        def attempt(problem: Problem, choice: Choice, options: SolveOptions) -> Result:
+            return _solve(problem, network, choice.algorithm, choice.steps, options)
+
+        return solve_by_choice(problem, network, steps, options, attempt)
     return _solve(problem, network, algorithm, 1000 if steps is None else steps, options)
 
 
-@dataclass(frozen=True)
-class _Options:
-    """What `solve` is asked besides the problem, the network, the algorithm and the steps."""
-
-    seeds: Seeds
-    record_every: int | None
-    metrics: Metrics
-    tolerance: float | None
-    callback: Callable[[Any, Any], Any] | None
-    checkpoint: str | Path | None
-    checkpoint_every: int | None
-    checkpoint_seconds: float | None
-    resume: Resume
-    progress: bool | None
-    links: Failure | Sequence[Failure] | None
-    runtime: Runtime
-
-
-def _solve_by_choice(
-    problem: Problem, network: Network, steps: int | None, options: _Options
-) -> Result:
-    """Run what `choose` says; if that diverges, again with smaller step sizes."""
-    if problem.unread and not isinstance(options.runtime, Simulate):
-        raise SettingError(
-            "Give an algorithm: one is chosen from all data in one place, and here the shards "
-            "are read by several ranks."
-        )
-    problem, failed = problem.loaded(), None
-    measured = options.metrics == "all" and affordable(problem)
-    for choice in choices(problem, network, steps):
-        chosen = options
-        if options.tolerance is None and measured:
-            chosen = replace(options, tolerance=choice.tolerance)
-        say(choice.why, options.progress if options.runtime.leads else False)
-        try:
-            result = _solve(problem, network, choice.algorithm, choice.steps, chosen)
-        except DivergenceError as error:
-            failed = error
-        except CheckpointError as error:
-            # It may be of a run that had diverged before, and then went more slowly.
-            if not options.resume:
-                raise
-            failed = failed or error
-        else:
-            return replace(result, settings={**result.settings, "choice": choice.why})
-    assert failed is not None
-    raise failed
-
-
 def _solve(
-    problem: Problem, network: Network, algorithm: Algorithm, steps: int, options: _Options
+    problem: Problem, network: Network, algorithm: Algorithm, steps: int, options: SolveOptions
 ) -> Result:
     algorithm.check_fits(problem, network, options.links)
     runtime = options.runtime
@@ -173,11 +128,12 @@ def _solve(
         setup = Setup(problem, network, algorithm, options.seeds, links, rates)
         run = Run.start(runtime, setup)
         group = run.group
-        if affordable(run.problem):
-            group.from_leader(lambda: check_strong_convexity(run.problem))
+        flat = affordable(run.problem) and group.from_leader(
+            lambda: check_strong_convexity(run.problem, not algorithm.needs_strong_convexity)
+        )
         if links and links.warning and group.leads:
             warnings.warn(links.warning, stacklevel=3)
-        recorder = Recorder(run, options.metrics)
+        recorder = Recorder(run, options.metrics, flat)
         if options.tolerance is not None and "gradient_norm" not in recorder.names:
             raise SettingError(
                 "tolerance needs the metric gradient_norm, which is not measured for this problem."
@@ -194,7 +150,7 @@ def _solve(
             run,
             recorder,
             Observers(_observers(options, store) if group.leads else []),
-            Plan(steps, record_every, options.tolerance, identity),
+            Plan(steps, record_every, options.tolerance, identity, options.hopeless),
         )
         # The loop alone holds the first state: kept here, it would take memory to the end.
         first, start, seconds = [run.initial_state()], 0, 0.0
@@ -211,14 +167,14 @@ def _solve(
         return result_of(loop, end)
 
 
-def _observers(options: _Options, store: Store | None) -> list[Observer]:
+def _observers(options: SolveOptions, store: Store | None) -> list[Observer]:
     every: list[Observer] = [ProgressBar(options.progress)]
     if options.callback is not None:
         every.append(Callback(options.callback))
     return every if store is None else [*every, store]
 
 
-def _open_store(run: Run, options: _Options) -> tuple[Store | None, Checkpoint | None]:
+def _open_store(run: Run, options: SolveOptions) -> tuple[Store | None, Checkpoint | None]:
     """The folder of checkpoints, which the leader alone reads and writes, and the one in it."""
     folder, store, found = options.checkpoint, None, None
     if folder is None:

@@ -30,6 +30,7 @@ class Curve:
     text        what it is, in a sentence
     values      [rows], or [seeds, rows]
     reference   a value to compare with, and its name
+    beside      the same of a second algorithm, if one was run beside it
     """
 
     column: str
@@ -37,6 +38,7 @@ class Curve:
     text: str
     values: np.ndarray
     reference: tuple[float, str] | None = None
+    beside: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -96,29 +98,45 @@ class Summary:
     best: float | None
     first_seed: int | None  # with several seeds, the one that `sent` and `distances` are about
     settings: dict[str, Any]
+    beside: Beside | None = None
 
 
-def summarise(problem: Problem, result: Result) -> Summary:
+@dataclass(frozen=True)
+class Beside:
+    """A second algorithm: its name, and its own `axes`."""
+
+    algorithm: str
+    axes: dict[str, np.ndarray]
+
+
+def summarise(problem: Problem, result: Result, beside: Result | None = None) -> Summary:
+    """`beside` is what a second algorithm found on the same problem."""
     history = result.history
     best = _best(problem)
     several = history["step"].ndim == 2
     sent = _sent(result)
     return Summary(
-        title=f"{result.settings['algorithm']} on {problem.name}",
+        title=_title(problem, result, beside),
         lead=_lead(result, sent),
         verdict=_verdict(problem, result, best),
         tone="good" if result.success else "bad",
-        table=_table(problem, result, best),
+        table=_table(problem, result, best, beside),
         algorithm=result.settings["algorithm"],
         axes=_axes(history),
-        curves=_curves(problem, result, best),
+        curves=_curves(problem, result, best, beside),
         distances=_distances(_agents_x(result)),
         sent=sent,
         tuned=_tuned(problem, result, best),
         best=best.value if best else None,
         first_seed=result.settings["seed"][0] if several else None,
         settings=result.settings,
+        beside=beside and Beside(beside.settings["algorithm"], _axes(beside.history)),
     )
+
+
+def _title(problem: Problem, result: Result, beside: Result | None) -> str:
+    names = [one.settings["algorithm"] for one in (result, beside) if one is not None]
+    return f"{' and '.join(names)} on {problem.name}"
 
 
 @dataclass(frozen=True)
@@ -164,7 +182,9 @@ def _axes(history: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {axis: values for axis, values in axes.items() if axis == "step" or values.any()}
 
 
-def _curves(problem: Problem, result: Result, best: Optimum | None) -> list[Curve]:
+def _curves(
+    problem: Problem, result: Result, best: Optimum | None, beside: Result | None
+) -> list[Curve]:
     history = result.history
     labels = {"objective": problem.objective_name}
     if "objective" not in history:
@@ -174,7 +194,14 @@ def _curves(problem: Problem, result: Result, best: Optimum | None) -> list[Curv
         labels["consensus_x"] = "consensus error of x"
     references = {"objective": (best.value, "best centralised")} if best else {}
     return [
-        Curve(column, label, _TEXTS[column], history[column], references.get(column))
+        Curve(
+            column,
+            label,
+            _TEXTS[column],
+            history[column],
+            references.get(column),
+            beside.history.get(column) if beside else None,
+        )
         for column, label in labels.items()
         if column in history
     ]
@@ -208,7 +235,20 @@ def _verdict(problem: Problem, result: Result, best: Optimum | None) -> str:
     )
 
 
-def _table(problem: Problem, result: Result, best: Optimum | None) -> list[dict[str, str]]:
+def _table(
+    problem: Problem, result: Result, best: Optimum | None, beside: Result | None
+) -> list[dict[str, str]]:
+    """What was measured and what it cost, one column an algorithm."""
+    own = _facts(problem, result, best)
+    if beside is None:
+        return [{"what": name, "value": value} for name, value in own.items()]
+    other = _facts(problem, beside, best)
+    first, second = (one.settings["algorithm"] for one in (result, beside))
+    second = second if second != first else f"{second} beside it"
+    return [{"what": n, first: value, second: other.get(n, "")} for n, value in own.items()]
+
+
+def _facts(problem: Problem, result: Result, best: Optimum | None) -> dict[str, str]:
     history, F = result.history, problem.objective_name
     rows: list[tuple[str, str]] = []
     if "objective" in history:
@@ -233,7 +273,7 @@ def _table(problem: Problem, result: Result, best: Optimum | None) -> list[dict[
         ("bytes sent per agent", _bytes(_median(history["bytes"], -1))),
         ("seconds", _seconds(_median(history["seconds"], -1))),
     ]
-    return [{"what": name, "value": value} for name, value in rows]
+    return dict(rows)
 
 
 def _sent(result: Result) -> Sent:

@@ -129,7 +129,7 @@ class Trial:
 
     @cached_property
     def sampled_world(self) -> tuple[Problem, Network]:
-        return _sampled(self.cls.compositional, self.cls.single_agent)
+        return _sampled(*self._kind)
 
     @cached_property
     def short(self) -> Algorithm:
@@ -139,10 +139,16 @@ class Trial:
 
     @cached_property
     def steady(self) -> Program:
-        return Program(*self.steady_world(), self.suggested(4.0, 1.0))
+        # A single agent's curvatures go farther than those of the mean: see `quadratic`.
+        scale = (6.0, 0.5) if self.cls.personal else (4.0, 1.0)
+        return Program(*self.steady_world(), self.suggested(*scale))
 
     def steady_world(self, **how: float) -> tuple[Problem, Network]:
-        return _steady(self.cls.compositional, self.cls.single_agent, **how)
+        return _steady(*self._kind, **how)
+
+    @property
+    def _kind(self) -> tuple[bool, bool, bool]:
+        return self.cls.compositional, self.cls.single_agent, self.cls.personal
 
 
 # Of few classes: their programs take memory, and one class is checked after the other.

@@ -1,7 +1,8 @@
 """The small ready problems and networks that the checks run on.
 
 There are two worlds. In the *sampled* one a few agents with shards of different lengths draw
-batches. In the *steady* one nothing is random, x is bounded and the solution is known.
+batches. In the *steady* one nothing is random, x is bounded and the solution is known. Both
+have a *personal* version, in which every agent has its own y.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ BOUND = 5.0  # of every |x_i| in the steady world; its solution is well inside
 IRREGULAR = nx.Graph([(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (1, 2), (3, 4)])
 
 
-def logistic(lengths: list[int], batch_size: int | None = 2) -> Problem:
+def logistic(lengths: list[int], batch_size: int | None = 2, personal: bool = False) -> Problem:
     """Ragged shards of a random classification problem, with one weight exp(x_i) per feature."""
     rng = np.random.default_rng(3)
     truth = rng.normal(size=DIM)
@@ -55,6 +56,7 @@ def logistic(lengths: list[int], batch_size: int | None = 2) -> Problem:
         [shard(n) for n in lengths],
         [shard(n + 3) for n in lengths],
         batch_size,
+        personal=personal,
     )
 
 
@@ -80,29 +82,35 @@ def compositional(lengths: list[int], batch_size: int | None = 2) -> Composition
     )
 
 
-def sampled(nested: bool, alone: bool) -> tuple[Problem, Network]:
+def sampled(nested: bool, alone: bool, personal: bool = False) -> tuple[Problem, Network]:
     """A world with noise: six agents on an irregular graph, or one."""
     lengths = RAGGED[:1] if alone else RAGGED
-    problem = compositional(lengths) if nested else logistic(lengths)
+    problem = compositional(lengths) if nested else logistic(lengths, personal=personal)
     return problem, complete(1) if alone else Network(IRREGULAR)
 
 
 def steady(
-    nested: bool, alone: bool, heterogeneity: float = 1.0, pull: float = 1.0
+    nested: bool,
+    alone: bool,
+    personal: bool = False,
+    heterogeneity: float = 1.0,
+    pull: float = 1.0,
 ) -> tuple[Problem, Network]:
     """A world without noise. `pull` multiplies the targets: a large one pulls x to its bounds."""
     agents = 1 if alone else STEADY_AGENTS
-    make = _steady_nested if nested else _steady_quadratic
-    problem = make(agents, heterogeneity, pull)
+    if nested:
+        problem = _steady_nested(agents, heterogeneity, pull)
+    else:
+        problem = _steady_quadratic(agents, personal, heterogeneity, pull)
     most = np.full(problem.dim_x, BOUND)
     problem.x_bounds = -most, most
     return problem, ring(agents)
 
 
-def _steady_quadratic(agents: int, heterogeneity: float, pull: float) -> Problem:
+def _steady_quadratic(agents: int, personal: bool, heterogeneity: float, pull: float) -> Problem:
     made = quadratic(agents, condition=4.0, seed=1, heterogeneity=heterogeneity)
     outer = [{"Q": shard["Q"], "q": pull * shard["q"]} for shard in shards(made.outer_data)]
-    return Quadratic(outer, shards(made.inner_data))
+    return Quadratic(outer, shards(made.inner_data), personal=personal)
 
 
 def _steady_nested(agents: int, heterogeneity: float, pull: float) -> Problem:

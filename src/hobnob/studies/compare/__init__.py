@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hobnob import algorithms as registry
-from hobnob.analysis.constants import constants
+from hobnob.analysis.estimates import inner_curvatures
 from hobnob.analysis.exact import affordable, curvature, exact, optimum
 from hobnob.analysis.newton import DENSE
 from hobnob.core.algorithm import Algorithm, Scale
@@ -288,8 +288,7 @@ def _scale(problem: Problem) -> Scale:
     if problem.dim_y <= DENSE:
         smallest, largest = curvature(problem)
     else:
-        known = constants(problem)
-        smallest, largest = known.smallest, known.largest
+        smallest, largest = inner_curvatures(problem)
     if not smallest > 0:
         raise ProblemError(
             f"The inner problem is not strongly convex at the start: its smallest curvature is "

@@ -77,6 +77,7 @@ def judge(case: Case, seconds: float, small: bool, stored: dict[str, Any] | None
             five, one = (came_near(history, ground.start, best, s, 2 * s) for s in (0.05, 0.01))
             default = replace(default, to_five=five, to_one=one)
         ours, theirs = (share_closed(side.end, ground.start, best) for side in (default, tuned))
+        theirs = max(theirs, 0.0)  # x0 itself needs no tuning
         outcome |= {"best": best, "shares": [ours, theirs]}
         outcome["verdict"] = ours - theirs if np.isfinite(ours) else -100.0
         outcome["bytes_ratio"] = default.bytes / tuned.bytes if tuned.bytes else np.nan

@@ -25,8 +25,8 @@ from benchmarks.chosen_against_tuned.verdicts import (
 )
 
 ALPHAS = tuple(4 / 1.7**j for j in range(20))  # over the curvature of F
-WIDE_ALPHAS = tuple(100 / 3**j for j in range(10))  # likewise, where it changes on the way
-GAMMAS = (1.5, 1, 0.7, 0.5, 0.35, 0.25, 0.12, 0.06)  # over the curvature of g
+WIDE_ALPHAS = tuple(30 / 3**j for j in range(12))  # likewise, where it changes on the way
+GAMMAS = (1.5, 1, 0.7, 0.5, 0.35, 0.25, 0.12, 0.06, 0.03, 0.015)  # over the curvature of g
 MOMENTA = (0, 0.3, 0.5, 0.65, 0.8, 0.9)
 ADAPTIVE_ALPHAS = (0.003, 0.01, 0.03, 0.1, 0.3)  # in units of x
 ADAPTIVE_GAMMAS = (0.03, 0.1, 0.3)
@@ -206,7 +206,7 @@ def tune_not_convex(bench: Bench, ground: Ground, budget: float, small: bool) ->
     sizes = len(WIDE_ALPHAS), len(GAMMAS), 3
     sparkle = _climb(
         lambda point: short(sparkle_at(point)),
-        product((2, 4), (3,), (0,)) if small else product((4, 2, 6, 0), (3, 1, 5), (0,)),
+        product((3, 5), (5,), (0,)) if small else product((5, 3, 7, 1, 9), (5, 3, 7, 9), (0,)),
         sizes,
         not small,
     )

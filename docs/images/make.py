@@ -16,16 +16,25 @@ import hobnob as hb
 from hobnob.report import convergence, network_map
 
 
+def curve_of(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    rows = list(csv.DictReader(path.open()))
+    sent, loss = (np.array([float(r[c]) for r in rows]) for c in ("bytes", "objective"))
+    return sent, loss
+
+
 def main(run: Path) -> None:
-    rows = list(csv.DictReader((run / "history.csv").open()))
-    steps, loss = (np.array([float(r[c]) for r in rows]) for c in ("step", "objective"))
+    chosen, beside = curve_of(run / "history.csv"), curve_of(run / "beside-history.csv")
     x = np.load(run / "final.npz")["agents['x']"]
     best = hb.optimum(hb.problems.get("hyperopt")("breast_cancer", 8)).value
     curve = convergence(
-        {"DSBO": (steps, loss)}, "steps", "validation loss", reference=(best, "best centralised")
+        {"the default": chosen, "DSBO": beside},
+        "bytes sent per agent",
+        "validation loss",
+        log_x=True,
+        reference=(best, "best centralised"),
     )
     ring = hb.ring(8).graph
-    sent = float(rows[-1]["bytes"])  # by an agent to its two neighbours: as much as a link carried
+    sent = float(chosen[0][-1])  # by an agent to its two neighbours: as much as a link carried
     links = network_map(
         ring, np.linalg.norm(x - x.mean(axis=0), axis=1), dict.fromkeys(ring.edges, sent)
     )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 NOT_PRIVATE = (
     "Messages are computed from records and can give them away: this is not a privacy technology."
 )
+APART = 20  # times: where one method costs so much more than the other, an axis is logarithmic
 
 
 def run_page(path: Path, summary: Summary, versions: Mapping[str, object], command: str) -> Path:
@@ -43,6 +44,8 @@ def _sections(summary: Summary) -> list[Section]:
         Section(_heading(curve), curve.text, [_against_each_axis(summary, curve)])
         for curve in summary.curves
     ]
+    if summary.settings.get("choice"):
+        sections.append(Section("Why this method", str(summary.settings["choice"])))
     one_seed = f" This is seed {summary.first_seed}." if summary.first_seed is not None else ""
     if len(summary.distances) > 1:
         text = "Each agent is coloured by how far its x is from the mean of all at the end."
@@ -77,10 +80,12 @@ def _against_each_axis(summary: Summary, curve: Curve) -> Tabs:
         if other is not None and curve.beside is not None and axis in other.axes:
             name = other.algorithm if other.algorithm not in series else f"{other.algorithm} again"
             series[name] = other.axes[axis], curve.beside
+        ends = [float(along[-1]) for along, _ in series.values()]
         pictures["steps" if axis == "step" else axis] = convergence(
             series,
             words,
             curve.label,
+            log_x=max(ends) > APART * min(ends),
             reference=curve.reference,
             name=f"{curve.column}-{axis}",
             title=f"{curve.label} against {words}",

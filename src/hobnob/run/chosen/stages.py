@@ -197,4 +197,10 @@ class Earlier:
         before |= {"step": self.steps, "seconds": self.seconds + self.cost.seconds}
         for name in ("samples", "gradients", "products"):
             before[name] = before[name] + getattr(self.cost, name)
-        return {name: values + before.get(name, 0) for name, values in history.items()}
+        moved = {name: values + before.get(name, 0) for name, values in history.items()}
+        return {name: _whole(v) if name in COLUMNS else v for name, v in moved.items()}
+
+
+def _whole(values: np.ndarray) -> np.ndarray:
+    """As integers, if they are: a mean over agents need not be."""
+    return values.astype(np.int64) if (values == np.round(values)).all() else values

@@ -27,6 +27,7 @@ from hobnob.core.schedules import InverseRule, Schedule, SettlingRule, capped, s
 
 REACHED = 1e-4  # of |grad F(x0)|: where a run without noise ends
 NOISELESS = 1e-12  # draws that differ by less are equal but for rounding
+NOISY_REACHED = 0.03  # of |grad F(x0)|: until there, a noisy run goes as if there were no noise
 NEAR = 0.003  # of F(x0) - F*: where a noisy convex run should end
 FEWEST, MOST, NOT_CONVEX = 1_000, 100_000, 10_000  # steps
 SLOWER, SLOWEST = 4, 64  # what step sizes are divided by after a divergence, and at the most
@@ -35,11 +36,12 @@ STEP_SIZES = ("alpha", "beta", "gamma")
 # What is tried on the linear model: shares of 1/L_F for x, of 1/L for y and z, and the momentum.
 OUTER = tuple(1.7**-j for j in range(-1, 19))
 INNER = (0.25, 0.5, 1.0, 1.5)
+NOISY_INNER = (0.5, 1.0, 1.5)
 MOMENTUM = (0.0, 0.3, 0.5, 0.65, 0.8, 0.9)
 SHORT = 60  # settings that are tried on a model of the whole network
 SPARE = 1 / 0.85  # a setting that takes so many times the fastest one's steps is fast enough
 
-UNIT = 0.01  # of the unit of x: the step of `Adaptive`
+UNIT = 0.02  # of the unit of x: the step of `Adaptive`
 INNER_STEP = 0.1  # its step of y and z, which has no units
 THETA = 0.2  # how much of r is new
 
@@ -84,7 +86,7 @@ def choose(problem: Problem, network: Any, steps: int | None = None) -> Choice:
     problem, and the gentlest of those that are nearly the fastest is taken. If draws are noisy,
     alpha = min(a, 2/(mu_F t)), with mu_F the smallest curvature of F.
 
-    F not convex: `Adaptive`. Its step of x is a hundredth of the distance over which grad F changes
+    F not convex: `Adaptive`. Its step of x is a fiftieth of the distance over which grad F changes
     by its own size, so it does not depend on the units of x.
 
     Where every agent has its own y (`personal=True`), `LoPA`, by the same model.
@@ -164,7 +166,7 @@ def adaptive_choice(problem: Problem, unit: float, steps: int | None, reason: st
     )
     width, d_x, d_y = problem.dtype.itemsize, problem.dim_x, problem.dim_y
     why = (
-        f"Adaptive was chosen. {reason} x moves by about {UNIT * unit:.2g} a step, a hundredth of "
+        f"Adaptive was chosen. {reason} x moves by about {UNIT * unit:.2g} a step, a fiftieth of "
         f"the distance over which the slope of F changes; after half of {steps:,} steps all step "
         f"sizes fall, so that noise averages out. It sends {width * (2 * d_x + 4 * d_y):,} bytes "
         f"to each neighbour in a step, twice what SPARKLE would."
@@ -227,12 +229,17 @@ def _noisy(
     known: Estimates, model: LinearModel, problem: Problem, network: Network, steps: int | None
 ) -> Choice:
     """Noise: constant steps until 2/(mu_F t) is smaller, so that it averages out."""
-    gamma = 0.5 / known.largest
-    alpha, divided = 1 / (known.outer_largest * (1 + 5 * known.noise)), False
-    while not model.stable(alpha, gamma) and alpha * known.outer_largest > 1e-6:
-        alpha, divided = alpha / 1.7, True
-    alpha = float(f"{alpha / 2 if divided else alpha:.3g}")
-    gamma, mu = float(f"{gamma:.3g}"), known.outer_smallest
+    # Agents draw different batches, so that their curvatures average out in part.
+    curvature = known.mean_largest + (known.largest - known.mean_largest) / problem.size
+    most = 1 / (known.outer_largest * (1 + 5 * known.noise))
+    tried = np.array(list(product(OUTER[1:], NOISY_INNER, (0.0,))))
+    settings = Settings(most * tried[:, 0], tried[:, 1] / curvature, tried[:, 2])
+    agreeing = log(1 / NOISY_REACHED) / _agreeing(network)
+    taken = model.race(settings, NOISY_REACHED, SPARE, agreeing)
+    enough = max(SPARE * taken.min(), agreeing)
+    best = int(np.where(taken <= enough, _effort(tried), np.inf).argmin())
+    alpha, gamma, _ = (float(f"{field[best]:.3g}") for field in settings)
+    mu = known.outer_smallest
     averaging = 2 * known.outer_largest * known.noise * known.gradient**2 / mu**2
     slowest = log(1 / REACHED) / min(alpha * mu, _agreeing(network))
     expected = int(max(averaging / (NEAR * model.gain), slowest / 2))

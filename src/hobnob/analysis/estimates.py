@@ -33,6 +33,7 @@ class Estimates(NamedTuple):
     """All at x0, y*(x0) and z*(x0)."""
 
     largest: float  # curvature of g in y, in the most curved batch of any agent
+    mean_largest: float  # the same of the mean of all agents; 0 if F is not convex
     outer_largest: float  # curvature of F, by its absolute value
     outer_smallest: float  # curvature of F; negative if F is not convex
     gradient: float  # |grad F|
@@ -74,6 +75,7 @@ def estimate(problem: Problem) -> Estimates:
                 network = NetworkModel(near.model, *reversed(system.of_agents(point)))
         return Estimates(
             largest=largest,
+            mean_largest=float(np.linalg.eigvalsh(model.H)[-1]) if model else 0.0,
             outer_largest=most,
             outer_smallest=float(near.curvatures[0]),
             gradient=float(np.linalg.norm(g)),
@@ -98,7 +100,7 @@ def unit_of_x(problem: Problem) -> tuple[float, Cost]:
         system = MeanSystem(problem)
         point, _ = _solutions(system)
         g = system.at(point).x
-        return _unit(g, system.curvature_along(point, np.sign(g))), system.cost
+        return _unit(g, system.curvature_along(point, g), point.x), system.cost
 
 
 def inner_curvatures(problem: Problem) -> tuple[float, float]:
@@ -123,13 +125,15 @@ def _solutions(system: MeanSystem) -> tuple[Triple, Triple]:
     return point, Triple(np.zeros_like(x), y0 - y, -point.z)
 
 
-def _unit(gradient: np.ndarray, along_signs: np.ndarray) -> float:
-    """How far all entries of x may go, each downhill, until grad F changes by its own size.
+def _unit(gradient: np.ndarray, along: np.ndarray, x0: np.ndarray) -> float:
+    """How far an entry of x may go, downhill, until grad F changes by its own size.
 
-    `along_signs` is the second derivative of F times the signs of its gradient.
+    `along` is the second derivative of F times its gradient. Entries of x0 that differ, as those of
+    a neural network do, tell the scale of x as well: it is at least what they spread.
     """
-    size, change = np.abs(gradient).mean(), np.abs(along_signs).mean()
-    return float(size / change) if size > 0 and change > 0 else 1.0
+    change = np.linalg.norm(along) * np.sqrt(gradient.size)
+    unit = max(float(gradient @ gradient / change) if change > 0 else 0.0, float(x0.std()))
+    return unit if unit > 0 else 1.0
 
 
 class _Near(NamedTuple):
@@ -158,18 +162,17 @@ def _by_matrices(system: MeanSystem, point: Triple, offset: Triple, g: np.ndarra
         return error.x + whole.effect_on_gradient(error.y, error.z)
 
     curvatures = np.linalg.eigvalsh(whole.outer_hessian)
-    unit = _unit(g, whole.outer_hessian @ np.sign(g))
+    unit = _unit(g, whole.outer_hessian @ g, point.x)
     small = d_x <= X_MODEL and d_y <= Y_MODEL
     return _Near(curvatures, unit, product, effect, whole if small else None)
 
 
 def _by_products(system: MeanSystem, point: Triple, offset: Triple, g: np.ndarray) -> _Near:
-    signs = np.where(g < 0, -1.0, 1.0)
-    along_signs = system.curvature_along(point, signs)
-    curvatures = np.array([signs @ along_signs / signs.size])
+    along = system.curvature_along(point, g)
+    curvatures = np.array([g @ along / max(float(g @ g), 1e-300)])
     if curvatures[0] > 0:  # otherwise it is known that F is not convex
-        along = partial(system.curvature_along, point)
-        curvatures = _ritz(along, signs, OUTER_LANCZOS_STEPS)
+        product = partial(system.curvature_along, point)
+        curvatures = _ritz(product, g, OUTER_LANCZOS_STEPS)
     zero = np.zeros_like(point.x)
 
     def effect(error: Triple) -> np.ndarray:
@@ -177,10 +180,8 @@ def _by_products(system: MeanSystem, point: Triple, offset: Triple, g: np.ndarra
         z = -system.solve(point, error.z + system.along(point, Triple(zero, y, 0 * y)).z)
         return error.x + system.along(point, Triple(zero, y, z)).x
 
-    def product(v: Triple) -> Triple:
-        return system.along(point, v)
-
-    return _Near(curvatures, _unit(g, along_signs), product, effect, None)
+    derivative = partial(system.along, point)
+    return _Near(curvatures, _unit(g, along, point.x), derivative, effect, None)
 
 
 def _projected(

@@ -59,7 +59,7 @@ class NetworkModel(NamedTuple):
             x, psi_x = mixed(2 * x - alpha * r - psi_x), x - alpha * r
             if step % EVERY:
                 continue
-            gradient = np.linalg.norm(mean.g + x.mean(axis=0) @ mean.outer_hessian, axis=1)
+            gradient = mean.slope(x.mean(axis=0), r.mean(axis=0))
             arrived = gradient <= share * size
             steps[racing[arrived]] = step
             if arrived.any() and limit == LIMIT:

@@ -23,8 +23,9 @@ def trouble_of(history: dict[str, np.ndarray], choice: Choice) -> Trouble | None
             return "stalled"
     gradient = _middle(history, "gradient_norm")
     if gradient is not None and choice.tolerance is not None and choice.expected is not None:
-        then = step <= now - choice.expected
-        if now >= 2 * choice.expected and gradient[-1] > gradient[then][-1] / FALL:
+        # The largest of some rows: a slope that swings may be small by chance.
+        lately, then = step > now - choice.expected / 4, step <= now - choice.expected
+        if now >= 2 * choice.expected and gradient[lately].max() > gradient[then][-3:].max() / FALL:
             return "stalled"
     return None
 

@@ -14,7 +14,7 @@ import hobnob as hb
 from hobnob.analysis import estimates
 from hobnob.analysis.choose import adaptive_choice, next_choice
 from hobnob.analysis.estimates import estimate
-from hobnob.analysis.linear_model import Settings
+from hobnob.analysis.linear_model import LinearModel, Settings
 from hobnob.core.schedules import SettlingRule
 from hobnob.problems.policy import policy
 from hobnob.problems.quadratic import Quadratic, quadratic
@@ -78,12 +78,12 @@ def test_estimates_are_those_of_the_matrices() -> None:
     assert known.gradient == pytest.approx(np.linalg.norm(gradient), rel=1e-4)
     gap = problem.closed_form(problem.x0).value - problem.closed_form(problem.solution).value
     assert known.model.gain == pytest.approx(gap, rel=1e-3)
-    unit = np.abs(gradient).mean() / np.abs(H_F @ np.sign(gradient)).mean()
+    unit = np.linalg.norm(gradient) ** 2 / np.linalg.norm(H_F @ gradient) / np.sqrt(3)
     assert known.unit == pytest.approx(unit, rel=1e-3)
     assert not known.random
     assert known.noise == 0
-    # 13 columns of a Jacobian, and what the solutions took.
-    assert 2 * 13 <= known.cost.products <= 200
+    # 13 columns of a Jacobian, of the mean and of each agent, and what the solutions took.
+    assert 4 * 13 <= known.cost.products <= 200
     assert known.cost.samples == 4  # one record of each level in the mean, and one draw of each
 
 
@@ -116,24 +116,33 @@ def test_products_alone_tell_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert steps[1] <= 2 * steps[0]
 
 
-def test_a_model_counts_the_steps_of_the_run_itself() -> None:
-    """Nothing is random and all agents are alike: the model is the run."""
-    problem = quadratic(4, 3, 5, condition=30.0, heterogeneity=0.0, seed=4)
+def test_a_model_counts_the_steps_of_the_run_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is random: the model of the network is the run, if both look at |grad F| alone."""
+    problem, network = quadratic(4, 3, 5, condition=30.0, seed=4), hb.path(4)
     known = estimate(problem)
-    assert known.model is not None
-    tried = Settings(*(np.array(v) for v in ([0.05, 0.1, 5.0], [0.02, 0.02, 0.2], [0.0, 0.5, 0.0])))
-    found = known.model.race(tried, 1e-3, 1e9, 0)
+    assert known.network is not None
+    tried = Settings(*(np.array(v) for v in ([0.05, 0.1, 5.0], [0.01, 0.01, 0.2], [0.0, 0.5, 0.0])))
+    cautious = known.network.race(network.matrix, tried, 1e-3)
+    monkeypatch.setattr(
+        LinearModel,
+        "slope",
+        lambda self, x, G_x: np.linalg.norm(self.g + x @ self.outer_hessian, axis=1),
+    )
+    found = known.network.race(network.matrix, tried, 1e-3)
+    assert np.isinf(found).tolist() == [False, False, True]
+    # The race itself also asks that x has come to rest.
+    assert (found <= cautious).all()
+    assert (cautious[:2] <= 2 * found[:2]).all()
     for i, expected in enumerate(found):
         alpha, gamma, m = (float(field[i]) for field in tried)
         algorithm = hb.SPARKLE(alpha=alpha, beta=gamma, gamma=gamma, theta=1.0, momentum=m)
         run = {"steps": 5_000, "tolerance": 1e-3 * known.gradient, "record_every": 4}
         if np.isinf(expected):
             with pytest.raises(hb.DivergenceError):
-                hb.solve(problem, hb.complete(4), algorithm, **run)
+                hb.solve(problem, network, algorithm, **run)
         else:
-            steps = hb.solve(problem, hb.complete(4), algorithm, **run).steps
-            assert abs(steps - expected) <= 8
-    assert np.isinf(found).tolist() == [False, False, True]
+            steps = hb.solve(problem, network, algorithm, **run).steps
+            assert abs(steps - expected) <= 4
 
 
 def test_noise_is_that_of_the_draws() -> None:

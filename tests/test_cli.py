@@ -223,7 +223,7 @@ def test_divergence_says_how_to_go_on_and_going_on_works(config: Path) -> None:
     ("change", "message"),
     [
         ('name = "ring"|name = "rong"', "There is no network 'rong'. There are: complete"),
-        ('name = "dsbo"|name = "dsbq"', "There is no algorithm 'dsbq'. There are: alset"),
+        ('name = "dsbo"|name = "dsbq"', "There is no algorithm 'dsbq'. There are: adaptive"),
         ("noise = 0.1|nois = 0.1", "[problem] quadratic: there is no option 'nois'"),
         ("alpha = 0.05|", "[algorithm] dsbo needs alpha"),
         ("smoothness = 20.0|", "the curvature of the inner problem lies between"),
@@ -281,6 +281,32 @@ def test_data_file_is_found_beside_the_configuration(tmp_path: Path, call: Calle
     assert str(tmp_path / "some.libsvm") in (tmp_path / "elsewhere/here/config.toml").read_text()
 
 
+def test_a_second_algorithm_is_run_and_shown_beside_the_first(call: Called, tmp_path: Path) -> None:
+    beside = "[beside]" + QUADRATIC.split("[algorithm]")[1]
+    (tmp_path / "my.toml").write_text(QUADRATIC.split("[algorithm]")[0] + beside)
+    call("run", "my.toml", "--out", "both", cwd=tmp_path)
+    result = json.loads((tmp_path / "both/result.json").read_text())
+    assert result["title"] == "SPARKLE and DSBO on quadratic"
+    steps = next(row for row in result["table"] if row["what"] == "steps")
+    assert steps == {"what": "steps", "SPARKLE": "120", "DSBO": "120"}
+    assert "SPARKLE was chosen" in result["choice"]
+    # What DSBO does alone, it does beside another.
+    (tmp_path / "alone.toml").write_text(QUADRATIC)
+    call("run", "alone.toml", "--out", "alone", cwd=tmp_path)
+    rows = [_rows(tmp_path / name) for name in ("both/beside-history.csv", "alone/history.csv")]
+    assert rows[0] == rows[1]
+    again = (tmp_path / "both/report.html").read_text()
+    call("resume", "both", cwd=tmp_path)
+    assert _rows(tmp_path / "both/beside-history.csv") == rows[0]
+    assert again.count("<svg") == (tmp_path / "both/report.html").read_text().count("<svg")
+
+
+def test_a_second_algorithm_needs_its_settings(call: Called, tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text(QUADRATIC + '\n[beside]\nname = "dsoba"\n')
+    said = call("run", "my.toml", cwd=tmp_path, check=2)
+    assert "[beside] dsoba needs alpha" in said.stderr
+
+
 def test_the_demo_and_its_page_in_a_browser(tmp_path: Path) -> None:
     """At a tenth of its length: the page is the same."""
     text = hobnob("demo", "--out", "demo", "--set", "steps=600", cwd=tmp_path).stdout
@@ -290,9 +316,10 @@ def test_the_demo_and_its_page_in_a_browser(tmp_path: Path) -> None:
     page = tmp_path / "demo" / "report.html"
     dom, console = browser.run(page, "--dump-dom")
     assert console == []
-    assert "<h1>DSBO on hyperopt (breast_cancer)</h1>" in dom
+    assert "<h1>Adaptive and DSBO on hyperopt (breast_cancer)</h1>" in dom
     assert dom.count("<svg") >= 15  # three measurements on four axes, network, weights, message
     for words in (
+        "Why this method",
         "Validation loss",
         "The network",
         "What was tuned",
@@ -303,8 +330,10 @@ def test_the_demo_and_its_page_in_a_browser(tmp_path: Path) -> None:
     assert "17.99" not in dom, "the page shows a record of the data"
 
 
-def _rows(folder: Path) -> list[list[str]]:
-    with (folder / "history.csv").open() as file:
+def _rows(path: Path) -> list[list[str]]:
+    """The history of a run's folder, or of a file, without its seconds."""
+    path = path if path.suffix == ".csv" else path / "history.csv"
+    with path.open() as file:
         rows = list(csv.reader(file))
     seconds = rows[0].index("seconds")
     return [row[:seconds] + row[seconds + 1 :] for row in rows]

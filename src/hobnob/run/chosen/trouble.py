@@ -23,10 +23,11 @@ def trouble_of(history: dict[str, np.ndarray], choice: Choice) -> Trouble | None
             return "stalled"
     gradient = _middle(history, "gradient_norm")
     if gradient is not None and choice.tolerance is not None and choice.expected is not None:
-        # The largest of some rows: a slope that swings may be small by chance.
-        lately, then = step > now - choice.expected / 4, step <= now - choice.expected
-        if now >= 2 * choice.expected and gradient[lately].max() > gradient[then][-3:].max() / FALL:
-            return "stalled"
+        # The largest of a quarter of that time: a slope that swings may be small by chance.
+        past, quarter = now - choice.expected, choice.expected / 4
+        lately, then = step > now - quarter, (step <= past) & (step > past - quarter)
+        if past >= choice.expected and then.any():
+            return "stalled" if gradient[lately].max() > gradient[then].max() / FALL else None
     return None
 
 

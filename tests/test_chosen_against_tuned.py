@@ -37,13 +37,12 @@ def history(**columns: Any) -> dict[str, np.ndarray]:
     return {"step": steps, "samples": 2 * steps, "bytes": 100 * steps, **values}
 
 
-def test_there_are_enough_problems_and_most_are_fresh() -> None:
+def test_there_are_enough_problems_and_some_of_each_kind_are_fresh() -> None:
     every = cases()
     assert len({case.name for case in every}) == len(every) >= 24
     for kind in ("convex", "noisy", "non-convex"):
-        members = [case for case in every if case.kind == kind]
-        assert sum(not case.known for case in members) >= len(members) / 2 - 1
-    assert sum(not case.known for case in every) >= len(every) / 2
+        assert sum(not case.known for case in every if case.kind == kind) >= 6
+    assert sum(not case.known for case in every) >= 20
     networks = {case.network.name for case in every}
     assert networks == {"ring", "path", "star", "complete", "exponential", "erdos_renyi"}
     assert max(case.network.size for case in every) == 50

@@ -11,8 +11,8 @@ The default is a black box: it is given the problem and the network and nothing 
 is whichever method and setting of the grids in `tuned.py` does best on the very problem, seeds and
 network that it is judged on: no user tunes as well.
 
-Problems are *known* if the default's rules were made while looking at them, and *fresh* otherwise.
-Fresh problems alone decide, and have their own line in the summary.
+Problems are *known* if the default's rules were made or changed while looking at them, and *fresh*
+otherwise: drawn by chance, and run once. Fresh problems have their own line in the summary.
 
 The rules. Costs are samples per agent. Several seeds count by their median, row by row.
 

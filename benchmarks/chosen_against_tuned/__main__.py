@@ -16,7 +16,8 @@ import numpy as np
 import benchmarks.chosen_against_tuned as study
 import hobnob as hb
 from benchmarks.chosen_against_tuned.bench import Bench, Default, as_dict
-from benchmarks.chosen_against_tuned.problems import AUSTRALIAN, Case, cases
+from benchmarks.chosen_against_tuned.case import Case
+from benchmarks.chosen_against_tuned.problems import AUSTRALIAN, cases
 from benchmarks.chosen_against_tuned.report import markdown
 from benchmarks.chosen_against_tuned.tuned import (
     Tuned,

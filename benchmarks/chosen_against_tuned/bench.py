@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import hobnob as hb
-from benchmarks.chosen_against_tuned.problems import Case
+from benchmarks.chosen_against_tuned.case import Case
 from benchmarks.chosen_against_tuned.verdicts import Arrival, History, median, value_name
 from hobnob.analysis.exact import affordable
 from hobnob.studies.search import steps_within

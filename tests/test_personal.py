@@ -387,9 +387,14 @@ def test_local_directions_equal_their_numpy_reference() -> None:
         np.testing.assert_allclose(found[variable], value, rtol=0, atol=1e-10)
 
 
-def test_without_an_algorithm_the_user_is_told_what_to_give() -> None:
-    with pytest.raises(hb.SettingError, match="Give an algorithm: none is chosen for personal"):
-        hb.solve(logistic(RAGGED, personal=True), hb.ring(K))
+def test_without_an_algorithm_one_for_personal_problems_is_chosen() -> None:
+    problem = logistic(RAGGED, personal=True)
+    result = hb.solve(problem, hb.ring(K), steps=2_000)
+    assert result.choice.startswith(
+        "LoPA was chosen: it is made for agents that each have their own"
+    )
+    best, objective = hb.optimum(problem).value, result.history["objective"]
+    assert objective[-1] - best <= 0.05 * (objective[0] - best)
 
 
 def test_a_run_that_diverges_says_so_with_the_largest_curvature() -> None:

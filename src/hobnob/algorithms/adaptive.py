@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from hobnob.algorithms._lazy import lazy
 from hobnob.core.agent import Agent
 from hobnob.core.algorithm import Algorithm, Scale
 from hobnob.core.fields import fraction, positive
@@ -105,10 +106,7 @@ class Adaptive(Algorithm):
         x, y, z, r, g_y, g_z, Mu_x, Mu_y, Mu_z, h, s, top = state
         alpha, gamma, theta = agent.rates(self.alpha, self.gamma, self.theta)
         zeta, xi = agent.draw_outer("zeta"), agent.draw_inner("xi")
-        v, t = agent.draw_signs("v", agent.dim_y), agent.step + 1
-
-        def M(tree: Any) -> Any:
-            return jax.tree.map(lambda own, W: (own + W) / 2, tree, agent.mix(tree))
+        v, t, M = agent.draw_signs("v", agent.dim_y), agent.step + 1, lazy(agent)
 
         h = KEPT_H * h + (1 - KEPT_H) * (v * agent.hessian_product(x, y, xi, v)) ** 2  # (1)
         D = _inverse_root(jnp.maximum(h, TINY * h.max()) / (1 - KEPT_H**t))

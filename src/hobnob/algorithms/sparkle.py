@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from hobnob.algorithms._lazy import Mix, lazy
 from hobnob.core.agent import Agent
 from hobnob.core.algorithm import Algorithm, Scale
 from hobnob.core.fields import choice, fraction, momentum, positive
@@ -114,7 +115,7 @@ class SPARKLE(Algorithm):
     def step(self, agent: Agent, state: State) -> State:
         x, y, z, r, x_memory, y_memory, z_memory = state
         move_x, move_y, move_z = _MOVE[self.x], _heavy(self.y), _heavy(self.z)
-        M_x, M_y, M_z = (_lazy(agent, level) for level in self.levels)
+        M_x, M_y, M_z = (lazy(agent, level) for level in self.levels)
         alpha, beta, gamma, theta = agent.rates(self.alpha, self.beta, self.gamma, self.theta)
         (m,) = agent.rates(self.momentum)
         zeta, xi = agent.draw_outer("zeta"), agent.draw_inner("xi")
@@ -139,18 +140,7 @@ class SPARKLE(Algorithm):
 
 # --- the members: (w, memory, e = step g_w) -> (w+, next memory) ----------------------------------
 
-Mix = Callable[[Any], Any]
 Move = Callable[[Mix, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
-
-
-def _lazy(agent: Agent, level: str) -> Mix:
-    """M = (I + W) / 2 with the W of a level."""
-
-    def M(tree: Any) -> Any:
-        mixed = agent.mix(tree, level)
-        return jax.tree.map(lambda own, mixed: (own + mixed) / 2, tree, mixed)
-
-    return M
 
 
 def _heavy(member: str) -> Callable[..., tuple[jax.Array, jax.Array]]:

@@ -245,6 +245,7 @@ ROWS = {
         ({}, {}, None),
         ({"objective": [1.0, 0.5, 0.4, 1.1]}, {}, "diverged"),
         ({"objective": [1.0, 0.5, 0.4, 1.1]}, {"steps": 2_000}, None),  # too early to tell
+        ({"objective": [1, 0.5, 0.4, 1.1], "step": [0, 50, 100, 150]}, {"steps": 200}, None),
         ({}, {"gain": 6.9}, None),
         ({}, {"gain": 7.1}, "stalled"),
         (
@@ -379,3 +380,4 @@ def test_shards_that_are_not_read_yet_are_read() -> None:
         agents=3,
     )
     assert hb.choose(problem, hb.ring(3)).steps >= 1000
+    assert hb.solve(problem, hb.ring(3)).status == "converged"

@@ -36,6 +36,8 @@ def solve_by_choice(
     problem: Problem, network: Network, steps: int | None, options: SolveOptions, attempt: Attempt
 ) -> Result:
     """Run what is chosen, stage by stage, until a stage needs no other."""
+    if isinstance(options.runtime, Simulate):
+        problem = problem.loaded()
     choice, unit = _first(problem, network, steps, options.runtime)
     measured = options.metrics == "all" and not problem.unread and affordable(problem)
     shown = options.progress if options.runtime.leads else False

@@ -7,6 +7,7 @@ import numpy as np
 from hobnob.analysis.choose import Choice, Trouble
 
 # The rules. F is the objective, where it is measured.
+EARLY = 200  # steps: before, y and z may still be on their way, and x goes anywhere
 LATE = 0.25  # of all steps: by then F must be below its start,
 PART = 0.1  # and by this part of what the linear model promised
 FALL = 3  # by so much |grad F| must fall in the steps in which a model's falls by 10,000
@@ -16,7 +17,7 @@ def trouble_of(history: dict[str, np.ndarray], choice: Choice) -> Trouble | None
     """What is wrong at the last row, if anything: the same for all who have the history."""
     step = history["step"].reshape(-1, history["step"].shape[-1])[0]
     now, objective = step[-1], _middle(history, "objective")
-    if objective is not None and now >= LATE * choice.steps:
+    if objective is not None and now >= max(LATE * choice.steps, EARLY):
         if objective[-1] > objective[0]:
             return "diverged"
         if choice.gain is not None and objective[0] - objective[-1] < PART * choice.gain:

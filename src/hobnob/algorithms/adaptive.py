@@ -63,7 +63,7 @@ class Adaptive(Algorithm):
 
     Without noise, constant steps find the solution, however much agents differ. It needs no
     constants of the problem but the scale of x: alpha should be about a hundredth of the distance
-    that x has to go. gamma has no units; 0.1 was right on all problems tried.
+    that x has to go. gamma has no units; of 0.03, 0.1 and 0.3 the second is the safe one.
 
     Source: the parts are known (Hutchinson's estimate of a diagonal, Adam by Kingma and Ba, 2015,
     gradient tracking, SOBA's directions); that they work together here is this library's own

@@ -44,10 +44,6 @@ class Estimates(NamedTuple):
     network: NetworkModel | None  # None if F is not convex, if it is large, or if draws are random
     cost: Cost
 
-    @property
-    def convex(self) -> bool:
-        return self.model is not None
-
 
 def estimate(problem: Problem) -> Estimates:
     """Estimate them from all data, with some hundred products."""

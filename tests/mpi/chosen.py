@@ -18,6 +18,7 @@ def main(folder: Path) -> None:
     found = {
         "choice": spread.choice,
         "loss": spread.history["outer_loss"].tolist(),
+        "samples": spread.history["samples"].tolist(),
         "x": spread.x.tolist(),
         "staged choice": staged.choice,
         "staged x": staged.x.tolist(),

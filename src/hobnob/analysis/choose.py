@@ -129,13 +129,11 @@ def next_choice(
     SPARKLE's constants are those of the start, so `Adaptive` takes over. If that diverges, or LoPA
     does, its steps are made smaller; if it stalls, nothing of ours is better.
     """
-    if isinstance(last.algorithm, LoPA):
+    if isinstance(last.algorithm, Adaptive | LoPA):
         return _slower(last, steps) if trouble == "diverged" else None
-    if not isinstance(last.algorithm, Adaptive):
-        happened = {"diverged": "diverged", "stalled": "hardly came nearer"}[trouble]
-        reason = f"SPARKLE {happened}: what holds at the start does not hold on the way."
-        return adaptive_choice(problem, unit, steps, reason)._replace(tolerance=last.tolerance)
-    return _slower(last, steps) if trouble == "diverged" else None
+    happened = {"diverged": "diverged", "stalled": "hardly came nearer"}[trouble]
+    reason = f"SPARKLE {happened}: what holds at the start does not hold on the way."
+    return adaptive_choice(problem, unit, steps, reason)._replace(tolerance=last.tolerance)
 
 
 def _slower(last: Choice, steps: int | None) -> Choice | None:
@@ -203,14 +201,13 @@ def _raced(
     known: Estimates, model: LinearModel, network: Network, tried: np.ndarray, settings: Settings
 ) -> tuple[np.ndarray, float]:
     """The steps that each setting takes on the model, and how many of them are few enough."""
+    agreeing = log(1 / REACHED) / _agreeing(network)
     if known.network is None:
         # What agents do to each other is not known: leave some room. They agree no faster than the
         # network lets them, and larger steps than that takes would only hurt.
-        agreeing = log(1 / REACHED) / _agreeing(network)
         taken = model.race(settings, REACHED, 2 * SPARE, agreeing)
         taken[(tried[:, 0] > 1) | (tried[:, 1] > 1)] = np.inf
         return np.maximum(taken, agreeing), max(1.2 * SPARE * taken.min(), agreeing)
-    agreeing = log(1 / REACHED) / _agreeing(network)
     of_mean = model.race(settings, REACHED, 3, 2 * agreeing)
     fast = np.flatnonzero(of_mean <= max(3 * of_mean.min(), 2 * agreeing))
     by_effort = fast[_effort(tried[fast]).argsort()]

@@ -118,8 +118,7 @@ class Recorder:
         columns = {}
         for name in self.rows[0] if self.rows else ():
             values = np.stack(np.broadcast_arrays(*(row[name] for row in self.rows)), axis=-1)
-            whole = name in COLUMNS and (values == np.round(values)).all()
-            columns[name] = values.astype(np.int64) if whole else values
+            columns[name] = whole(values) if name in COLUMNS else values
         if self._run.setup.many_seeds:
             seeds = len(self._run.world.keys)
             columns = {
@@ -210,6 +209,11 @@ def _choose(chosen: Any, problem: Problem) -> tuple[list[str], dict[str, Metric]
             )
     # Functions alone come on top of what is measured anyway.
     return (own if own else possible), users
+
+
+def whole(values: np.ndarray) -> np.ndarray:
+    """As integers, if they are: a mean over agents need not be."""
+    return values.astype(np.int64) if (values == np.round(values)).all() else values
 
 
 def _number(name: str, value: Any) -> float:

@@ -26,9 +26,11 @@ from hobnob.ground.errors import DivergenceError, SettingError
 from hobnob.ground.terminal import say
 from hobnob.run.chosen.trouble import trouble_of
 from hobnob.run.options import SolveOptions
+from hobnob.run.recorder import whole
 from hobnob.run.result import Before, Result
 from hobnob.runtimes.simulate import Simulate
 
+ESTIMATED = ("samples", "gradients", "products")  # columns that estimates add to
 Attempt = Callable[[Problem, Choice, SolveOptions], Result]
 
 
@@ -89,8 +91,9 @@ def _unit_across(problem: Problem, network: Network, runtime: Runtime) -> tuple[
     with problem.precision(), runtime.watched(network):
         anything = adaptive_choice(problem, 1.0, None, "").algorithm
         group, _ = runtime.join(Setup(problem, network, anything))
-        unit, cost = unit_of_x(problem.hosting(group.here.tolist()))
-        return float(np.median(group.allgather(unit))), cost
+        every = group.allgather(unit_of_x(problem.hosting(group.here.tolist())))
+        units, costs = zip(*every, strict=True)
+        return float(np.median(units)), Cost(*np.mean(costs, axis=0).tolist())
 
 
 def _folder(folder: str | Path | None, stages: int) -> str | Path | None:
@@ -166,11 +169,9 @@ class Earlier:
     def told(self, result: Result, choice: Choice) -> Result:
         """The last stage's result as that of the whole run."""
         ledger = {name: part + self.ledger.get(name, 0) for name, part in result.ledger.items()}
-        for name in ("samples", "gradients", "products"):
+        for name in ESTIMATED:
             ledger[name] = ledger[name] + getattr(self.cost, name)
         last = self._moved(result.history)
-        if self.histories and last["step"].reshape(-1)[0] == self.histories[-1]["step"].max():
-            last = {name: values[..., 1:] for name, values in last.items()}
         every = [*self.histories, last]
         # Methods hold different variables: what all stages measured is kept.
         names = [name for name in last if all(name in h for h in every)]
@@ -191,18 +192,13 @@ class Earlier:
     def _moved(self, history: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The rows of a stage, counted from the start of the run."""
         before: dict[str, Any] = {
-            name: np.mean(self.ledger.get(name, 0), axis=-1, keepdims=True)
-            if name in self.ledger
-            else 0
-            for name in COLUMNS
+            name: np.mean(part, axis=-1, keepdims=True) for name, part in self.ledger.items()
         }
         before |= {"step": self.steps, "seconds": self.seconds + self.cost.seconds}
-        for name in ("samples", "gradients", "products"):
-            before[name] = before[name] + getattr(self.cost, name)
+        for name in ESTIMATED:
+            before[name] = before.get(name, 0) + getattr(self.cost, name)
         moved = {name: values + before.get(name, 0) for name, values in history.items()}
-        return {name: _whole(v) if name in COLUMNS else v for name, v in moved.items()}
-
-
-def _whole(values: np.ndarray) -> np.ndarray:
-    """As integers, if they are: a mean over agents need not be."""
-    return values.astype(np.int64) if (values == np.round(values)).all() else values
+        # A stage that stalled has a row where the next one begins.
+        if self.histories and moved["step"].min() == self.histories[-1]["step"].max():
+            moved = {name: values[..., 1:] for name, values in moved.items()}
+        return {name: whole(v) if name in COLUMNS else v for name, v in moved.items()}

@@ -15,7 +15,7 @@ import pytest
 import hobnob as hb
 from hobnob import fast
 from hobnob.fast import ffi
-from hobnob.runtimes.mpi.host_call import call_by_io, host_call
+from hobnob.runtimes.apart.host_call import call_by_io, host_call
 
 SCALE = hb.Scale(smoothness=10.0, strong_convexity=1.0)
 QUADRATIC = hb.problems.get("quadratic")(agents=5, records=20, noise=0.1, batch_size=2)

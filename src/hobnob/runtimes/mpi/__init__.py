@@ -17,7 +17,7 @@ from hobnob.runtimes.mpi.lifeline import Lifeline
 from hobnob.runtimes.mpi.spread import spread
 
 if TYPE_CHECKING:
-    from hobnob.runtimes.mpi.across import Across
+    from hobnob.runtimes.apart.across import Across
     from hobnob.runtimes.mpi.ranks import MpiGroup
 
 
@@ -90,12 +90,12 @@ class Mpi:
 
     def join(self, setup: Setup) -> tuple[MpiGroup, Across]:
         # These import mpi4py, which may be missing and which starts MPI.
-        from hobnob.runtimes.mpi.across import Across
-        from hobnob.runtimes.mpi.host_call import host_call
+        from hobnob.runtimes.apart.across import Across
+        from hobnob.runtimes.apart.host_call import host_call
         from hobnob.runtimes.mpi.ranks import MpiGroup
-        from hobnob.runtimes.mpi.wire import Wire
+        from hobnob.runtimes.mpi.wire import MpiWire
 
-        wire = Wire(_world(), self._line, self.sent)
+        wire = MpiWire(_world(), self._line, self.sent)
         return MpiGroup(wire, self.parts), Across(setup, wire, self.parts, host_call())
 
 

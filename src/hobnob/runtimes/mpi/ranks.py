@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from hobnob.runtimes.mpi.wire import Wire
+from hobnob.runtimes.mpi.wire import MpiWire
 
 T = TypeVar("T")
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 class MpiGroup:
     """The ranks of one job. Every call here waits for all of them."""
 
-    def __init__(self, wire: Wire, parts: list[np.ndarray]):
+    def __init__(self, wire: MpiWire, parts: list[np.ndarray]):
         self._wire, self.parts = wire, parts
         self.rank, self.crowded = wire.rank, wire.crowded
 

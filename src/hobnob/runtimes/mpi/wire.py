@@ -1,4 +1,4 @@
-"""Wire: what one rank sends to others through MPI, and the count of it."""
+"""MpiWire: what one rank sends to others through MPI, and the count of it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from mpi4py import MPI
 
 from hobnob.fast import Addresses
 from hobnob.ground.cores import cpus
+from hobnob.runtimes.apart.wire import RoundPlan, together
 from hobnob.runtimes.mpi.lifeline import Lifeline
 
 
-class Wire:
+class MpiWire:
     """Calls MPI for one rank. `sent` counts the messages and bytes of its agents."""
+
+    loses = False  # all ranks live, or all end
 
     def __init__(self, comm: Any, lifeline: Lifeline, sent: dict[str, int]):
         self._comm, self.lifeline = comm, lifeline
@@ -25,11 +28,14 @@ class Wire:
         self.crowded = here.size >= len(cpus()) > 1
         here.Free()
 
-    def graph(self, neighbours: np.ndarray) -> Any:
+    def neighbourhood(self, neighbours: np.ndarray) -> Any:
         """A communicator in which a rank has these neighbours."""
         ranks = neighbours.tolist()
         with self.lifeline.waiting("the ranks to find their neighbours"):
             return self._comm.Create_dist_graph_adjacent(ranks, ranks, reorder=False)
+
+    def round(self, neighbourhood: Any, plan: RoundPlan) -> MpiRound:
+        return MpiRound(self, neighbourhood, plan)
 
     def reduction(self, width: int, dtype: Any) -> Reduction:
         key = width, np.dtype(dtype)
@@ -60,34 +66,18 @@ class Wire:
             return self._comm.scatter(values)
 
 
-class Round:
-    """One exchange with the neighbouring ranks, of rows of `row_bytes` for each seed.
+class MpiRound:
+    """One exchange with the neighbouring ranks."""
 
-    `alike`: on every rank the same rows go to all neighbours, and equally many come from each.
-    Where links fail, `links` has for every row that goes out or comes in the links that it serves:
-    a row none of whose links is up is not sent.
-    """
-
-    def __init__(
-        self,
-        wire: Wire,
-        graph: Any,
-        neighbours: np.ndarray,
-        rows: np.ndarray,
-        to: np.ndarray,
-        from_: np.ndarray,
-        seeds: int,
-        row_bytes: int,
-        alike: bool,
-        links: tuple[np.ndarray, np.ndarray] | None,
-    ):
-        self._wire, self._graph, self._links = wire, graph, links
-        self._seeds, self._row_bytes = seeds, row_bytes
+    def __init__(self, wire: MpiWire, graph: Any, plan: RoundPlan):
+        neighbours, rows, to, from_ = plan.neighbours, plan.rows, plan.to, plan.from_
+        self._wire, self._graph, self._links = wire, graph, plan.links
+        self._seeds, self._row_bytes = plan.seeds, plan.row_bytes
         self._rows, self._to, self._from, self._neighbours = rows, to, from_, neighbours
         sent = [rows[to == rank] for rank in neighbours]
         # Rows that lie together are sent from where they are.
-        self.gathered = links is None and not all(together(part) for part in sent)
-        size = seeds * row_bytes
+        self.gathered = plan.links is None and not all(together(part) for part in sent)
+        size = plan.seeds * plan.row_bytes
         counts = np.array([len(part) for part in sent])
         first = np.array([part[0] for part in sent])
         starts = np.concatenate([[0], np.cumsum(counts)[:-1]]) if self.gathered else first
@@ -99,6 +89,7 @@ class Round:
         )
         self._reach = max(n + at for n, at in zip(*self._send, strict=True))
         self._total, self._incoming = int(sum(self._send[0])), int(sum(self._receive[0]))
+        alike = plan.alike
         self._collective = graph.Neighbor_allgather if alike else graph.Neighbor_alltoallv
         self._how = (
             (self._send[0][0], self._receive[0][0]) if alike else (self._send, self._receive)
@@ -151,7 +142,7 @@ class Round:
 class Reduction:
     """The sum over all ranks, of so many numbers."""
 
-    def __init__(self, wire: Wire, comm: Any, width: int, dtype: Any):
+    def __init__(self, wire: MpiWire, comm: Any, width: int, dtype: Any):
         self._wire, self._comm = wire, comm
         self._bytes = width * np.dtype(dtype).itemsize
         self._type = MPI.DOUBLE if np.dtype(dtype) == np.float64 else MPI.FLOAT
@@ -167,10 +158,6 @@ class Reduction:
             self._wire.lifeline.despair(str(error))
         self._wire.lifeline.wait_ended()
         self._wire.count(1, self._bytes)
-
-
-def together(rows: np.ndarray) -> bool:
-    return bool((np.diff(rows) == 1).all())
 
 
 def _per_rank(live: np.ndarray, ranks: np.ndarray, rank: int) -> int:

@@ -1,8 +1,8 @@
-"""Halo: what the agents of one rank hear from agents elsewhere, and how it gets there.
+"""Halo: what the agents of one process hear from agents elsewhere, and how it gets there.
 
-A round is one neighbourhood collective: one packed message to each neighbouring rank, with the row
-of every agent that somebody there is linked to. A row is a whole message of an agent: all arrays
-that `mix` was given, and nothing else.
+A round is one packed message to each neighbouring process, with the row of every agent that
+somebody there is linked to. A row is a whole message of an agent: all arrays that `mix` was given,
+and nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from hobnob.core.links import Links
 from hobnob.core.network import Network
 from hobnob.fast import HostCall
-from hobnob.runtimes.mpi.wire import Round, Wire, together
+from hobnob.runtimes.apart.wire import Round, RoundPlan, Wire, together
 from hobnob.runtimes.simulate.mixing import failing_tables, mixed, mixing_tables, without
 
 _MOST_UNROLLED = 64  # terms of all sums here: beyond, rows are gathered from one stack
@@ -26,10 +26,10 @@ TOKEN = jax.ShapeDtypeStruct((), np.int32)
 
 
 class Halo:
-    """One network seen from one rank.
+    """One network seen from one process.
 
-    here, heard   the agents of this rank, and those elsewhere that they are linked to
-    outgoing      (agent, rank) for every row that goes out, neighbour by neighbour
+    here, heard   the agents of this process, and those elsewhere that they are linked to
+    outgoing      (agent, process) for every row that goes out, neighbour by neighbour
     tables        W for the agents here, over the agents here and then those heard
     """
 
@@ -53,7 +53,7 @@ class Halo:
         self.here, self.heard = here, incoming[:, 0]
         self._rows = np.searchsorted(here, self.outgoing[:, 0])
         self._neighbours = np.unique(self.outgoing[:, 1])
-        self._graph = wire.graph(self._neighbours)
+        self._neighbourhood = wire.neighbourhood(self._neighbours)
         self._from = home[self.heard]
         numbers = np.concatenate([here, self.heard])
         W = _rows_of(network.sparse, here, numbers)
@@ -63,23 +63,31 @@ class Halo:
         if table is not None and "long" not in self.tables and table.size <= _MOST_UNROLLED:
             self._columns = np.asarray(table)
         self.failing: dict[str, Any] = {}
-        self._out_links = self._in_links = np.zeros((0, 0), bool)
+        self._ends = network.ends
+        if links is not None or wire.loses:
+            self.failing = failing_tables(self.tables, W, self._ends, numbers)
+        self._served = None
         if links is not None:
-            self.failing = failing_tables(self.tables, W, links.ends, numbers)
-            self._out_links = _links_of(self.outgoing, home, links.ends)
-            self._in_links = _links_of(incoming, home, links.ends)
+            self._served = (
+                _links_of(self.outgoing, home, self._ends),
+                _links_of(incoming, home, self._ends),
+            )
+        far = np.where(home[self._ends] == rank, -1, home[self._ends])
+        mine = (home[self._ends] == rank).any(axis=1)
+        self._crossing = (far[None] == self._neighbours[:, None, None]).any(axis=-1) & mine
         self._rounds: dict[Any, Round] = {}
         self._exchange = self._made_exchange()
 
     def mix(self, tables: Any, failing: Any, down: Any, token: Any, tree: Any) -> tuple[Any, Any]:
         """The weighted sums of all agents here, and the token for the next round."""
-        if down is not None:
-            tables = without(tables, failing, down)
-        else:
-            down = jnp.zeros(0, bool)
         leaves, structure = jax.tree.flatten(tree)
         block, unpack = _packed(leaves)
-        received, token = self._exchange(block, down, token)
+        planned = jnp.zeros(0, bool) if down is None else down
+        received, gone, token = self._exchange(block, planned, token)
+        if self._wire.loses:
+            down = gone if down is None else down | gone
+        if down is not None:
+            tables = without(tables, failing, down)
         sums = [
             self._sum(tables, near, far) for near, far in zip(leaves, unpack(received), strict=True)
         ]
@@ -107,13 +115,14 @@ class Halo:
     def _made_exchange(self) -> Any:
         """`exchange(block, down, token)`: sends one row an agent, returns the rows heard.
 
-        Several seeds are one more axis in front, and travel together.
+        It returns too which links went down by themselves, and the next token. Several seeds are
+        one more axis in front, and travel together.
         """
 
         @custom_vmap
         def exchange(block: jax.Array, down: jax.Array, token: jax.Array) -> Any:
-            received, token = self._of_seeds(block[None], down[None], token)
-            return received[0], token
+            received, gone, token = self._of_seeds(block[None], down[None], token)
+            return received[0], gone, token
 
         @exchange.def_vmap
         def _(size: int, batched: Any, block: Any, down: Any, token: Any) -> Any:
@@ -122,38 +131,45 @@ class Halo:
                 for leaf, stacked in ((block, batched[0]), (down, batched[1]))
             )
             token = token[0] if batched[2] else token
-            return self._of_seeds(block, down, token), (True, False)
+            return self._of_seeds(block, down, token), (True, False, False)
 
         return exchange
 
     def _of_seeds(self, block: jax.Array, down: jax.Array, token: jax.Array) -> Any:
         seeds, _, width = block.shape
         if not len(self.heard):
-            return jnp.zeros((seeds, 0, width), block.dtype), token
+            return (
+                jnp.zeros((seeds, 0, width), block.dtype),
+                jnp.zeros(len(self._ends), bool),
+                token,
+            )
         key = seeds, width, block.dtype
         if key not in self._rounds:
-            self._rounds[key] = self._round(seeds, width * block.dtype.itemsize)
+            self._rounds[key] = self._round(seeds, width * block.dtype.itemsize, block.dtype)
         rows = jnp.moveaxis(block, 0, 1)
         if self._rounds[key].gathered:
             rows = rows[self._rows]
         received = jax.ShapeDtypeStruct((len(self.heard), seeds, width), block.dtype)
+        gone = jax.ShapeDtypeStruct((len(self._ends),), np.bool_)
         asked = (rows,) if self._links is None else (rows, down)
-        rows, token = self._call(self._rounds[key], (received, TOKEN), token, *asked)
-        return jnp.moveaxis(rows, 1, 0), token
+        results = (received, gone, TOKEN) if self._wire.loses else (received, TOKEN)
+        rows, *gone, token = self._call(self._rounds[key], results, token, *asked)
+        return jnp.moveaxis(rows, 1, 0), gone[0] if gone else none_gone, token
 
-    def _round(self, seeds: int, row_bytes: int) -> Round:
-        return Round(
-            self._wire,
-            self._graph,
-            self._neighbours,
-            self._rows,
-            self.outgoing[:, 1],
-            self._from,
-            seeds,
-            row_bytes,
-            self._alike,
-            (self._out_links, self._in_links) if self._links is not None else None,
+    def _round(self, seeds: int, row_bytes: int, dtype: Any) -> Round:
+        plan = RoundPlan(
+            neighbours=self._neighbours,
+            rows=self._rows,
+            to=self.outgoing[:, 1],
+            from_=self._from,
+            seeds=seeds,
+            row_bytes=row_bytes,
+            dtype=np.dtype(dtype),
+            alike=self._alike,
+            links=self._served,
+            crossing=self._crossing,
         )
+        return self._wire.round(self._neighbourhood, plan)
 
 
 def _homes(parts: list[np.ndarray]) -> np.ndarray:
@@ -164,7 +180,7 @@ def _homes(parts: list[np.ndarray]) -> np.ndarray:
 
 
 def _crossing(network: Network, home: np.ndarray) -> np.ndarray:
-    """(agent, rank) for every rank but the agent's own that hosts a neighbour of it."""
+    """(agent, process) for every process but the agent's own that hosts a neighbour of it."""
     rows = np.repeat(np.arange(network.size), np.diff(network.sparse.indptr))
     heard_on = home[network.sparse.indices]
     cross = home[rows] != heard_on
@@ -172,9 +188,9 @@ def _crossing(network: Network, home: np.ndarray) -> np.ndarray:
 
 
 def _alike(pairs: np.ndarray, home: np.ndarray, parts: list[np.ndarray]) -> bool:
-    """True if on every rank all neighbours get the same rows and send equally many.
+    """True if on every process all neighbours get the same rows and send equally many.
 
-    Then the simplest collective does. All ranks must take the same one, so all look at all.
+    Then MPI's simplest collective does. All ranks must take the same one, so all look at all.
     """
     for rank, here in enumerate(parts):
         out, into = pairs[home[pairs[:, 0]] == rank], pairs[pairs[:, 1] == rank]

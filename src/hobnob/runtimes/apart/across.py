@@ -1,6 +1,6 @@
-"""Messages between agents of different ranks.
+"""Messages between agents of different processes.
 
-Rows of agents that live elsewhere come through MPI, called from within the compiled loop.
+Rows of agents that live elsewhere come through a wire, called from within the compiled loop.
 Neighbours are added up in the order of their numbers, so the numbers are the simulation's.
 """
 
@@ -18,13 +18,13 @@ from jax.custom_batching import custom_vmap
 from hobnob.core.setup import Setup, Tree
 from hobnob.fast import HostCall
 from hobnob.ground import keys
-from hobnob.runtimes.mpi.halo import TOKEN, Halo
-from hobnob.runtimes.mpi.wire import Wire
+from hobnob.runtimes.apart.halo import TOKEN, Halo
+from hobnob.runtimes.apart.wire import Wire
 from hobnob.runtimes.simulate.rows import Tables, stacked
 
 
 class Across:
-    """The carrier of an MPI run, on one rank."""
+    """The carrier of a run in several processes, in one of them."""
 
     def __init__(self, setup: Setup, wire: Wire, parts: list[np.ndarray], call: HostCall):
         network, links = setup.network, setup.links
@@ -41,11 +41,11 @@ class Across:
 
     def exchange(
         self, me: jax.Array, tables: Tables, link_key: jax.Array, step: jax.Array
-    ) -> RankExchange:
-        return RankExchange(self, me, tables, link_key, step)
+    ) -> AcrossExchange:
+        return AcrossExchange(self, me, tables, link_key, step)
 
 
-class RankExchange:
+class AcrossExchange:
     """What one agent speaks through. A token orders exchanges: each needs the one before."""
 
     def __init__(
@@ -103,7 +103,7 @@ def _made_across(halo: Halo) -> Any:
 
 
 def _made_mean(wire: Wire, agents: int, call: HostCall) -> Any:
-    """`mean(me, token, tree)`: the mean over all agents of all ranks."""
+    """`mean(me, token, tree)`: the mean over all agents of all processes."""
 
     @custom_vmap
     def total(flat: jax.Array, token: jax.Array) -> Any:

@@ -137,12 +137,9 @@ class Halo:
 
     def _of_seeds(self, block: jax.Array, down: jax.Array, token: jax.Array) -> Any:
         seeds, _, width = block.shape
+        none_gone = jnp.zeros(len(self._ends), bool)
         if not len(self.heard):
-            return (
-                jnp.zeros((seeds, 0, width), block.dtype),
-                jnp.zeros(len(self._ends), bool),
-                token,
-            )
+            return jnp.zeros((seeds, 0, width), block.dtype), none_gone, token
         key = seeds, width, block.dtype
         if key not in self._rounds:
             self._rounds[key] = self._round(seeds, width * block.dtype.itemsize, block.dtype)

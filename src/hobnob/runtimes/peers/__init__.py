@@ -1,0 +1,1 @@
+"""Peers: agents of different owners, each in a process of its own."""

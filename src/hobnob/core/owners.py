@@ -55,6 +55,16 @@ class Company(NamedTuple):
     turned_away: Mapping[str, int]
 
 
+class Report(NamedTuple):
+    """What one agent here heard of one of its neighbours, which may be here, too."""
+
+    place: int  # which of the agents here
+    other: int  # the neighbour's number
+    epoch: int  # counts how often the link came up
+    weight: float
+    row: np.ndarray
+
+
 class Owners(Protocol):
     """The other owners, as the loop of one owner's process sees them.
 
@@ -63,6 +73,11 @@ class Owners(Protocol):
 
     @property
     def company(self) -> Company: ...
+
+    @property
+    def up(self) -> list[int]:
+        """The neighbours whose link is up now."""
+        ...
 
     @property
     def sent(self) -> tuple[int, int]:
@@ -89,11 +104,10 @@ class Owners(Protocol):
         """Ask all members to stop at a common step."""
         ...
 
-    def report(self, rows: np.ndarray) -> list[tuple[int, int, float, np.ndarray]]:
+    def report(self, rows: np.ndarray) -> list[Report]:
         """Exchange one row of numbers an agent with the neighbours at a recorded step.
 
-        Returns (own agent's place, the other agent's number, weight, its row) for every link that
-        is up, links inside this process included.
+        Returns one for each of the two directions of every link that is up.
         """
         ...
 

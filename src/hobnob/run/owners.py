@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hobnob.algorithms.sparkle import SPARKLE as EdgeSPARKLE
+from hobnob.analysis.choose import across_owners
 from hobnob.analysis.estimates import inner_curvatures
 from hobnob.core.algorithm import Algorithm, Scale
 from hobnob.core.owners import Owners
@@ -22,7 +22,7 @@ def agreed_algorithm(runtime: Peers, problem: Problem, algorithm: Algorithm | No
         smallest, largest = inner_curvatures(problem.hosting(runtime.here().tolist()))
         own = Scale(largest, smallest)
     scale = runtime.agree(own)
-    return algorithm or EdgeSPARKLE.suggest(scale)
+    return algorithm or across_owners(scale)
 
 
 def asked_to_stop(interrupt: Interrupt, runtime: Runtime, owners: Owners | None) -> bool:

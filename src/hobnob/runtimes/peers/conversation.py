@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from hobnob.core.owners import Absence, Company, Neighbour
+from hobnob.core.owners import Company, Neighbour
 from hobnob.runtimes.peers.certificates import Identity
 from hobnob.runtimes.peers.federation import Federation
 from hobnob.runtimes.peers.frames import (
@@ -26,6 +26,7 @@ from hobnob.runtimes.peers.frames import (
     read_head,
     write_head,
 )
+from hobnob.runtimes.peers.journal import Journal
 from hobnob.runtimes.peers.link import Edge, Link, payload_of
 from hobnob.runtimes.peers.session import HELLO, Handshake, empty_frame
 from hobnob.runtimes.peers.status import Phase, Status, Table
@@ -34,7 +35,6 @@ from hobnob.runtimes.peers.transport import Transport
 _TICK = 0.05  # seconds between two looks at the clock
 _HELLO_AGAIN, _STATUS_AGAIN = 0.25, 0.5
 _SMALL = 65536  # bytes that any frame may have, so that control frames always fit
-_UNLOGGED = ("late", "doubled")  # happen without anybody's fault
 
 
 class Conversation:
@@ -56,10 +56,9 @@ class Conversation:
         self.table = Table(len(members), me, self.born)
         self.phase, self.step, self.stop, self.waiting = Phase.ARRIVING, 0, NEVER, False
         self.generation = bytes(8)
-        self.started = time.monotonic()
+        self.journal = Journal(log)
         self._run = federation.id[:16]
-        self._identity, self._transport, self._log = identity, transport, log
-        self._absences: list[Absence] = []
+        self._identity, self._transport = identity, transport
         self._by_name = {link.name: link for link in self.links.values()}
         self._largest = _SMALL + self.table.rows.nbytes
         self._posts: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -112,34 +111,15 @@ class Conversation:
         missed = link.edge is Edge.UP and self.phase is not Phase.ENDING
         link.drop()
         if missed:
-            self._absences.append(Absence(link.name, why, self.step, self.seconds))
-            self._log(
-                f"step {self.step:,}: {link.name} is away ({why}). Going on without it; its weight "
-                f"is ours until it is back."
-            )
+            self.journal.away(link, why, self.step)
         self.tell(link)
         self.changed.notify_all()
 
-    def back(self, link: Link) -> None:
-        """A link came up. If it was away before, that is over."""
-        for i, absence in enumerate(self._absences):
-            if absence.who == link.name and absence.until is None:
-                self._absences[i] = absence._replace(until=self.step, until_seconds=self.seconds)
-                self._log(
-                    f"step {self.step:,}: {link.name} is back after "
-                    f"{self.seconds - absence.seconds:.1f} s."
-                )
-
-    def refuse(self, link: Link, reason: str) -> None:
-        link.refused[reason] += 1
-        count = link.refused[reason]
-        if reason not in _UNLOGGED and str(count).strip("0") == "1":  # 1, 10, 100, ...
-            again = f" ({count:,} so far)" if count > 1 else ""
-            self._log(f"step {self.step:,}: refused a frame of {link.name}: {reason}{again}.")
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.started
+    def distrust(self, link: Link, why: str) -> None:
+        """Its own numbers could not be used: the link stays down for a while."""
+        link.shun()
+        if link.edge is not Edge.DOWN:
+            self.give_up(link, f"it sent numbers that can't be used: {why}")
 
     @property
     def company(self) -> Company:
@@ -149,7 +129,7 @@ class Conversation:
                 for k in self.links.values()
             )
             me = self.federation.members[self.me].name
-            away = tuple(self._absences)
+            away = tuple(self.journal.absences)
         return Company(me, neighbours, away, dict(self._transport.refused))
 
     # --- for the transport's threads -----------------------------------------------------------
@@ -183,7 +163,7 @@ class Conversation:
                 self._on_tagged(link, head, frame)
         except Refusal as refusal:
             with self.changed:
-                self.refuse(link, str(refusal))
+                self.journal.refused(link, str(refusal), self.step)
 
     # --- how a session begins ------------------------------------------------------------------
 
@@ -264,12 +244,6 @@ class Conversation:
             else:
                 self._on_control(link, head, status)
             self.changed.notify_all()
-
-    def distrust(self, link: Link, why: str) -> None:
-        """Its own frame could not be used: the link stays down for a while."""
-        link.shun()
-        if link.edge is not Edge.DOWN:
-            self.give_up(link, f"it sent numbers that can't be used: {why}")
 
     def _on_control(self, link: Link, head: Head, status: Status | None) -> None:
         if status is not None:

@@ -118,10 +118,10 @@ class Rounds:
                         link.drop()
                         continue
                     link.edge, link.heard_at = Edge.UP, time.monotonic()
-                    talk.back(link)
+                    talk.journal.back(link, step)
                     new.append(link)
             limit = talk.rules.seconds
-            if limit and talk.seconds > limit and talk.stop == NEVER:
+            if limit and talk.journal.seconds > limit and talk.stop == NEVER:
                 self.ask_to_stop()
             return new
 
@@ -207,7 +207,7 @@ class Rounds:
         )
         if wrong:
             with self.talk.changed:
-                self.talk.refuse(link, wrong)
+                self.talk.journal.refused(link, wrong, self.talk.step)
                 self.talk.distrust(link, wrong)
         return not wrong
 

@@ -34,6 +34,8 @@ class Peers:
         name: which member this is; None to rehearse.
         keys: the folder with NAME.key and NAME.crt.
         on_interrupt: what Ctrl-C does: "leave" lets the others go on, "stop" asks them to stop.
+        listen: HOST:PORT where this process listens, if not at its endpoint: behind a relay or in a
+            container, 0.0.0.0:PORT.
         log: called with a line whenever somebody comes, goes or is refused; standard error if None.
         transport: how frames travel, for tests; Zenoh with TLS if None.
 
@@ -53,13 +55,15 @@ class Peers:
         name: str | None = None,
         keys: str | Path = "keys",
         on_interrupt: Literal["leave", "stop"] = "leave",
+        listen: str = "",
         log: Callable[[str], None] | None = None,
         transport: Transport | None = None,
     ):
         if on_interrupt not in ("leave", "stop"):
             raise SettingError(f'on_interrupt = {on_interrupt!r} must be "leave" or "stop".')
         self._given, self.name, self._keys = federation, name, Path(keys)
-        self.on_interrupt, self._log, self._transport = on_interrupt, log, transport
+        self.on_interrupt, self._listen = on_interrupt, listen
+        self._log, self._transport = log, transport
         self._rounds: Rounds | None = None
 
     def __repr__(self) -> str:
@@ -149,6 +153,7 @@ class Peers:
             [federation.members[n].name for n in around if n < me],
             run="0",
             authority=federation.authority,
+            listen=self._listen,
         )
         return Rounds(Conversation(federation, me, identity, transport, log))
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hobnob.algorithms.dsbo import DSBO
     from hobnob.algorithms.dsgd import DSGD
     from hobnob.algorithms.dsoba import DSOBA
+    from hobnob.algorithms.edge_sparkle import EdgeSPARKLE
     from hobnob.algorithms.f2sa import F2SA
     from hobnob.algorithms.fednest import FedNest
     from hobnob.algorithms.fedsbo import FedSBO
@@ -92,6 +93,7 @@ _HOMES = {
     "algorithms.dsbo": ("DSBO",),
     "algorithms.dsgd": ("DSGD",),
     "algorithms.dsoba": ("DSOBA",),
+    "algorithms.edge_sparkle": ("EdgeSPARKLE",),
     "algorithms.f2sa": ("F2SA",),
     "algorithms.fednest": ("FedNest",),
     "algorithms.fedsbo": ("FedSBO",),
@@ -177,6 +179,7 @@ __all__ = [
     "Cut",
     "DivergenceError",
     "Drop",
+    "EdgeSPARKLE",
     "FedNest",
     "FedSBO",
     "HobnobError",

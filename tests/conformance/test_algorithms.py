@@ -102,6 +102,8 @@ def test_equals_its_numpy_reference(name: str, where: str) -> None:
     for variable, value in expected.items():
         size = min(1, np.abs(value).max())  # a mean of squares may be small throughout
         assert np.abs(found[variable] - value).max() <= 1e-10 * size, variable
+        if network is APART and variable in run.algorithm.flows:
+            continue  # there is no link to flow over
         moved = np.abs(value - value.flat[0]).max()
         assert moved > 1e-3 * size, f"{variable} does not move, so this compares nothing"
 

@@ -1,7 +1,7 @@
 """Agent: everything that one agent may do in a step.
 
 It draws from its own data, differentiates its own losses, and talks to its neighbours only through
-`mix`. There is no agent axis in scope, so it cannot reach another agent's data.
+`mix` and `flow`. There is no agent axis in scope, so it cannot reach another agent's data.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from hobnob.core.ledger import Ledger, Times, link_of
 from hobnob.core.schedules import Schedule, value_at
 from hobnob.ground import keys
+from hobnob.ground.barrier import materialised
 from hobnob.ground.errors import SettingError
 from hobnob.ground.threefry import fold_in, integers
 
@@ -33,6 +34,18 @@ class Exchange(Protocol):
         """The weighted sum over the neighbours at this level.
 
         `path` says which of a step's rounds this is.
+        """
+        ...
+
+    def links(self, level: str | None) -> int:
+        """The largest number of neighbours that any agent has at this level."""
+        ...
+
+    def hear(self, tree: Any, path: tuple[Any, ...], level: str | None) -> tuple[jax.Array, Any]:
+        """What each neighbour says: the weights of the links, [links], and a tree of [links, ...].
+
+        One row a neighbour, in the order of their numbers, and then padding. The weight of padding
+        and of a link that is down is 0; the row is then any finite number.
         """
         ...
 
@@ -108,6 +121,10 @@ class Agent:
     def inner_records(self) -> int:
         """The number of rows that a table for `each_inner` needs."""
         return self._problem.inner_data.records
+
+    def links(self, level: str | None = None) -> int:
+        """The number of rows that a memory for `flow` needs: of the agent with most neighbours."""
+        return self._exchange.links(level)
 
     def zeros(self, *shape: int) -> jax.Array:
         return jnp.zeros(shape, self._problem.dtype)
@@ -273,9 +290,35 @@ class Agent:
         All arrays of the tree go to each neighbour as one message. An algorithm with `levels` says
         which one this is, since the user may have given it a separate network.
         """
-        self._site += 1
-        self._ledger.add_message(_sizes(tree, level or ""), per=link_of(level), site=self._site)
-        return self._exchange.mix(tree, (self._site, *self._loops), level)
+        return self._exchange.mix(tree, self._round(tree, level), level)
+
+    def flow(self, tree: Tree, memory: Tree, level: str | None = None) -> tuple[Tree, Tree]:
+        """(W tree, memory + what flowed over each link), where w_kj (tree_k - tree_j) flows to j.
+
+        A memory has one row a neighbour, in the order of their numbers, and is padded to
+        `links(level)` rows; it starts at 0. Padding stays 0, and nothing flows over a link that is
+        down. The two ends of a link keep equal and opposite rows, so if a link is lost or starts
+        anew, no other is concerned. An algorithm names its memories in `flows`. The message is
+        that of `mix`.
+        """
+        # Both ends subtract the same two numbers: what is sent must not be computed once more.
+        tree = jax.tree.map(materialised, tree)
+        weights, theirs = self._exchange.hear(tree, self._round(tree, level), level)
+
+        def flows(own: jax.Array, their: jax.Array, kept: jax.Array) -> jax.Array:
+            if kept.shape != their.shape:
+                raise SettingError(
+                    f"agent.flow: the memory of an array of shape {list(own.shape)} has the shape "
+                    f"{list(kept.shape)} and needs {list(their.shape)}, one row a neighbour. Begin "
+                    f"with agent.zeros(agent.links(level), ...)."
+                )
+            return weights.reshape(-1, *(1 for _ in own.shape)) * (own[None] - their)
+
+        flowed = jax.tree.map(flows, tree, theirs, memory)
+        return (
+            jax.tree.map(lambda own, all_links: own - all_links.sum(axis=0), tree, flowed),
+            jax.tree.map(jnp.add, memory, flowed),
+        )
 
     def to_server(self, tree: Tree) -> Tree:
         """The mean over all agents, each of which sends its tree to a server."""
@@ -290,6 +333,12 @@ class Agent:
     def project(self, x: jax.Array) -> jax.Array:
         """The nearest x that the problem allows."""
         return self._problem.project(x)
+
+    def _round(self, tree: Any, level: str | None) -> tuple[Any, ...]:
+        """Which of a step's rounds a message to all neighbours is. It is counted."""
+        self._site += 1
+        self._ledger.add_message(_sizes(tree, level or ""), per=link_of(level), site=self._site)
+        return self._site, *self._loops
 
     def _outer(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
         return self._problem.outer_loss(x, y, self._outer_place, batch)

@@ -42,7 +42,8 @@ class Algorithm:
     flat vectors `x` and `y`.
 
     `single_agent`, `server`, `compositional`, `finite_sum` and `personal` say what it is for.
-    `levels` names the parts whose messages may use separate networks. `exact` says where constant
+    `levels` names the parts whose messages may use separate networks. `flows` names the fields of
+    the state that `agent.flow` keeps, with one row a neighbour. `exact` says where constant
     step sizes end when agents differ and nothing is random: at the solution if True; if False, at
     a point whose distance from it shrinks with the step sizes. A `biased` algorithm ends at a wrong
     point for any step sizes. One with `chance` makes random draws of its own and is right only in
@@ -79,6 +80,7 @@ class Algorithm:
     finite_sum: ClassVar[bool] = False  # remembers every record
     personal: ClassVar[bool] = False  # for problems in which every agent has its own y
     levels: ClassVar[tuple[str, ...]] = ()  # what it passes to `agent.mix` as `level`
+    flows: ClassVar[tuple[str, ...]] = ()  # fields of its state that `agent.flow` keeps
 
     @property
     def needs_strong_convexity(self) -> bool:

@@ -55,9 +55,10 @@ def momentum(default: float = 0.0) -> Any:
     return field(default=default, metadata={"range": Range(0, 1, open_above=True)})
 
 
-def count(least: int = 0) -> Any:
+def count(least: int = 0, default: Any = MISSING) -> Any:
     """A whole number of at least `least`."""
-    return field(metadata={"range": Range(least), "fixed": True, "whole": True})
+    metadata = {"range": Range(least), "fixed": True, "whole": True}
+    return field(default=default, metadata=metadata)
 
 
 def choice(default: str, *others: str) -> Any:

@@ -162,6 +162,11 @@ class Network:
         """The number of neighbours of each agent, without itself."""
         return np.diff(self.sparse.indptr) - 1
 
+    @property
+    def most_links(self) -> int:
+        """The number of neighbours of the agent that has most."""
+        return int(self.degrees.max())
+
     @cached_property
     def ends(self) -> np.ndarray:
         """[links, 2]: the agents at the ends of each link, smaller number first, in order."""

@@ -18,6 +18,7 @@ from hobnob.core.algorithm import Algorithm
 from hobnob.ground.errors import SettingError
 from hobnob.testing.bounds import bounds
 from hobnob.testing.check import Check, ConformanceError
+from hobnob.testing.flows import flows
 from hobnob.testing.locality import locality
 from hobnob.testing.mailbox import mailboxes
 from hobnob.testing.resume import resume
@@ -33,6 +34,7 @@ _CHECKS: tuple[Check, ...] = (
     state,
     services,
     mailboxes,
+    flows,
     locality,
     relabelling,
     identical_agents,

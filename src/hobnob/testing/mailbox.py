@@ -17,7 +17,7 @@ from hobnob.core.network import Network
 from hobnob.core.problem import Problem
 from hobnob.ground import keys
 from hobnob.testing.check import check, expect
-from hobnob.testing.one_agent import STEPS, OneAgent, places_of, shared
+from hobnob.testing.one_agent import ONE_BY_ONE, STEPS, OneAgent, places_of, shared
 from hobnob.testing.trial import Trial
 from hobnob.testing.worlds import SEED
 
@@ -69,7 +69,10 @@ class PostOffice:
         self.bytes = np.zeros(network.size, int)
 
     def deliver(self, way: str, parcels: list[np.ndarray], size: int) -> list[np.ndarray]:
-        """What each agent hears, where agent k sends parcels[k] of `size` bytes."""
+        """What each agent hears, where agent k sends parcels[k] of `size` bytes.
+
+        One row, or several if it hears its neighbours one by one: see `TapeExchange`.
+        """
         agents = range(self.network.size)
         if way in ("up", "down"):  # to a server, or from it
             self._count(agents, 1, size)
@@ -82,6 +85,7 @@ class PostOffice:
                 f"another: it can send only what it was sent",
             )
             return parcels
+        one_by_one, way = way.startswith(ONE_BY_ONE), way.removeprefix(ONE_BY_ONE)
         level = way.removeprefix("link").removeprefix(" of ") or None
         network = self.network.at_level(level)
         boxes: list[dict[int, np.ndarray]] = [{k: parcels[k]} for k in agents]
@@ -89,6 +93,8 @@ class PostOffice:
             for j in network.neighbours(k):
                 boxes[j][k] = parcels[k]
                 self._count([k], 1, size)
+        if one_by_one:
+            return [_rows(network, k, box) for k, box in enumerate(boxes)]
         return [
             sum((network.matrix[k, j] * box[j] for j in sorted(box)), np.zeros_like(parcels[k]))
             for k, box in enumerate(boxes)
@@ -97,6 +103,14 @@ class PostOffice:
     def _count(self, agents: Any, messages: int, size: int) -> None:
         self.messages[list(agents)] += messages
         self.bytes[list(agents)] += messages * size
+
+
+def _rows(network: Network, k: int, box: dict[int, np.ndarray]) -> np.ndarray:
+    """The weights of agent k's links in the first row, and then what each neighbour sent."""
+    rows = np.zeros((1 + network.most_links, box[k].size), box[k].dtype)
+    for row, j in enumerate(sorted(set(box) - {k})):
+        rows[0, row], rows[1 + row] = network.matrix[k, j], box[j]
+    return rows
 
 
 def run(
@@ -134,7 +148,8 @@ def run(
             parcels = [np.asarray(tape.said[done]) for tape in tapes]
             delivered = office.deliver(way, parcels, int(tapes[0].sizes[done]))
             for k in everyone:
-                heard[k][done] = delivered[k]
+                rows = np.atleast_2d(delivered[k])
+                heard[k][done, : len(rows)] = rows
             done += 1
         states = list(after)
         if any(np.isnan(leaf).any() for leaf in jax.tree.leaves(states)):

@@ -9,6 +9,7 @@ import numpy as np
 from hobnob.core.data import Records
 from hobnob.core.network import Network
 from hobnob.testing.check import check, expect, many_agents
+from hobnob.testing.flows import by_link
 from hobnob.testing.trial import Trial
 from hobnob.testing.worlds import shards
 
@@ -32,6 +33,9 @@ def relabelling(trial: Trial) -> None:
     W = network.matrix[np.ix_(_ORDER, _ORDER)]
     run = program.elsewhere(relabelled, Network(W), keys=program.run.world.keys[_ORDER])
     before, after = program.end(30), program.end(30, run)
+    for name in trial.cls.flows:  # their rows are in the order of the neighbours' numbers
+        before[name] = by_link(network, before[name])[:, _ORDER]
+        after[name] = by_link(run.network, after[name])
     for variable, value in before.items():
         off = np.abs(np.subtract(after[variable], value[_ORDER], dtype=float))
         worst = int(off.reshape(len(_ORDER), -1).max(axis=1).argmax())

@@ -23,6 +23,7 @@ from hobnob.core.setup import Setup
 from hobnob.run.run import Run
 from hobnob.runtimes.simulate import Simulate
 from hobnob.runtimes.simulate.mixing import mixing_tables
+from hobnob.runtimes.simulate.neighbours import neighbours_of
 from hobnob.testing import worlds
 
 State = Any  # an algorithm's NamedTuple
@@ -111,7 +112,14 @@ class Program:
                 tables["table"] = jnp.concatenate([tables["table"], own])
                 tables["weights"] = jnp.concatenate([tables["weights"], own.astype(dtype) * 0])
             weights[level] = tables
-        return wide._replace(weights=weights)
+        neighbours = {}
+        if wide.neighbours:
+            links = len(wide.neighbours[""].weights)
+            neighbours = {
+                level: neighbours_of(matrix, links, network.at_level(level).ends, dtype)
+                for level, matrix in given.items()
+            }
+        return wide._replace(weights=weights, neighbours=neighbours)
 
 
 class Trial:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 from hobnob.core.agent import Agent
+from hobnob.core.network import Network
 
 F = TypeVar("F", bound=Callable[..., Any])
 Tree = TypeVar("Tree")
@@ -23,6 +24,19 @@ class Unmet(Exception):
 
 class Unheard:
     """An exchange that sends nothing, for who only looks at shapes."""
+
+    def __init__(self, network: Network):
+        self._network = network
+
+    def links(self, level: str | None) -> int:
+        return self._network.at_level(level).most_links
+
+    def hear(self, tree: Tree, path: tuple[Any, ...], level: str | None) -> tuple[jax.Array, Tree]:
+        links = self.links(level)
+        kind = jax.tree.leaves(tree)[0].dtype
+        return jnp.zeros(links, kind), jax.tree.map(
+            lambda leaf: jnp.broadcast_to(leaf, (links, *leaf.shape)), tree
+        )
 
     def mix(self, tree: Tree, path: tuple[Any, ...], level: str | None) -> Tree:
         return tree
@@ -94,6 +108,7 @@ class Watched(Agent):
     hessian = _at_home(Agent.hessian)
     hessians = _at_home(Agent.hessians)
     mix = _at_home(Agent.mix)
+    flow = _at_home(Agent.flow)
     to_server = _at_home(Agent.to_server)
     from_server = _at_home(Agent.from_server)
 

@@ -20,7 +20,7 @@ from hobnob.fast import HostCall
 from hobnob.ground import keys
 from hobnob.runtimes.apart.halo import TOKEN, Halo
 from hobnob.runtimes.apart.wire import Wire
-from hobnob.runtimes.simulate.rows import Tables, stacked
+from hobnob.runtimes.simulate.rows import Tables, of_own_axis, stacked
 
 
 class Across:
@@ -29,14 +29,19 @@ class Across:
     def __init__(self, setup: Setup, wire: Wire, parts: list[np.ndarray], call: HostCall):
         network, links = setup.network, setup.links
         halos = {
-            level: Halo(W, parts, wire, links, setup.problem.dtype, call)
+            level: Halo(
+                W, parts, wire, links, setup.problem.dtype, call, bool(setup.algorithm.flows)
+            )
             for level, W in {"": network, **network.levels}.items()
         }
         self.links = links
         self.tables = Tables(
-            {level: halo.tables for level, halo in halos.items()}, halos[""].failing
+            {level: halo.tables for level, halo in halos.items()},
+            halos[""].failing,
+            {level: halo.neighbours for level, halo in halos.items() if halo.neighbours},
         )
-        self.across = {level: _made_across(halo) for level, halo in halos.items()}
+        self.mix = {level: _made_mix(halo) for level, halo in halos.items()}
+        self.hear = {level: _made_hear(halo) for level, halo in halos.items()}
         self.mean = _made_mean(wire, network.size, call)
 
     def exchange(
@@ -56,13 +61,20 @@ class AcrossExchange:
         self._token = jnp.zeros((), jnp.int32)
 
     def mix(self, tree: Tree, path: tuple[Any, ...], level: str | None) -> Tree:
-        links, down = self._carrier.links, None
         on = level if level in self._tables.weights else ""
-        if links is not None:
-            down = links.down(keys.of_round(self._link_key, self._step, path), self._step)
-        across, weights = self._carrier.across[on], self._tables.weights[on]
-        tree, self._token = across(self._me, weights, self._tables.failing, down, self._token, tree)
+        tables = self._tables.weights[on], self._tables.failing
+        mix, down = self._carrier.mix[on], self._down(path)
+        tree, self._token = mix(self._me, tables, down, self._token, tree)
         return tree
+
+    def links(self, level: str | None) -> int:
+        return len(self._tables.neighbours_at(level).weights)
+
+    def hear(self, tree: Tree, path: tuple[Any, ...], level: str | None) -> tuple[jax.Array, Tree]:
+        neighbours = self._tables.neighbours_at(level)
+        hear = self._carrier.hear[level if level in self._tables.weights else ""]
+        heard, self._token = hear(self._me, neighbours, self._down(path), self._token, tree)
+        return heard
 
     def to_server(self, tree: Tree) -> Tree:
         tree, self._token = self._carrier.mean(self._me, self._token, tree)
@@ -81,25 +93,51 @@ class AcrossExchange:
         end, self._token = jax.lax.fori_loop(0, count, turn, (start, self._token))
         return end
 
+    def _down(self, path: tuple[Any, ...]) -> jax.Array | None:
+        links = self._carrier.links
+        if links is None:
+            return None
+        return links.down(keys.of_round(self._link_key, self._step, path), self._step)
 
-def _made_across(halo: Halo) -> Any:
-    """`across(me, tables, failing, down, token, tree)` of one agent; under `vmap`, agents mix."""
+
+def _made_mix(halo: Halo) -> Any:
+    """`mix(me, tables, down, token, tree)` of one agent; under `vmap`, agents mix."""
 
     @custom_vmap
-    def across(me: Any, tables: Any, failing: Any, down: Any, token: Any, tree: Any) -> Any:
+    def mix(me: Any, tables: Any, down: Any, token: Any, tree: Any) -> Any:
         return tree, token
 
-    @across.def_vmap
-    def _(size: int, batched: Any, me: Any, *given: Any) -> Any:
+    @mix.def_vmap
+    def _(size: int, batched: Any, me: Any, tables: Any, down: Any, token: Any, tree: Any) -> Any:
         me_batched, *_, token_batched, tree_batched = batched
-        tables, failing, down, token, tree = given
         if not me_batched:
-            return across(me, *given), (tree_batched, token_batched)
+            return mix(me, tables, down, token, tree), (tree_batched, token_batched)
         tree, flags = _stacked(size, tree, tree_batched)
         token = token[0] if token_batched else token
-        return halo.mix(tables, failing, down, token, tree), (flags, False)
+        return halo.mix(tables, down, token, tree), (flags, False)
 
-    return across
+    return mix
+
+
+def _made_hear(halo: Halo) -> Any:
+    """`hear(me, neighbours, down, token, tree)` of one agent; under `vmap`, agents hear others."""
+
+    @custom_vmap
+    def hear(me: Any, neighbours: Any, down: Any, token: Any, tree: Any) -> Any:
+        return neighbours.nothing(tree), token
+
+    @hear.def_vmap
+    def _(size: int, batched: Any, me: Any, tables: Any, down: Any, token: Any, tree: Any) -> Any:
+        me_batched, *_, token_batched, tree_batched = batched
+        if not me_batched:
+            heard, token = hear(me, tables, down, token, tree)
+            heard, flags = of_own_axis(heard, tree_batched)
+            return (heard, token), (flags, token_batched)
+        tree, _ = _stacked(size, tree, tree_batched)
+        heard, token = halo.hear(tables, down, token[0] if token_batched else token, tree)
+        return (heard, token), (jax.tree.map(lambda _: True, heard), False)
+
+    return hear
 
 
 def _made_mean(wire: Wire, agents: int, call: HostCall) -> Any:

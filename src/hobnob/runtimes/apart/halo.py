@@ -1,8 +1,8 @@
 """Halo: what the agents of one process hear from agents elsewhere, and how it gets there.
 
 A round is one packed message to each neighbouring process, with the row of every agent that
-somebody there is linked to. A row is a whole message of an agent: all arrays that `mix` was given,
-and nothing else.
+somebody there is linked to. A row is a whole message of an agent: all arrays that `mix` or
+`flow` was given, and nothing else.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from hobnob.core.network import Network
 from hobnob.fast import HostCall
 from hobnob.runtimes.apart.wire import Round, RoundPlan, Wire, together
 from hobnob.runtimes.simulate.mixing import failing_tables, mixed, mixing_tables, without
+from hobnob.runtimes.simulate.neighbours import Neighbours, neighbours_of, symmetric
 
 _MOST_UNROLLED = 64  # terms of all sums here: beyond, rows are gathered from one stack
 TOKEN = jax.ShapeDtypeStruct((), np.int32)
@@ -31,6 +32,7 @@ class Halo:
     here, heard   the agents of this process, and those elsewhere that they are linked to
     outgoing      (agent, process) for every row that goes out, neighbour by neighbour
     tables        W for the agents here, over the agents here and then those heard
+    neighbours    the same link by link, where the algorithm keeps what flows over them
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Halo:
         links: Links | None,
         dtype: Any,
         call: HostCall,
+        flows: bool = False,
     ):
         self._wire, self._links, self._call = wire, links, call
         rank, here, home = wire.rank, parts[wire.rank], _homes(parts)
@@ -66,6 +69,11 @@ class Halo:
         self._ends = network.ends
         if links is not None or wire.loses:
             self.failing = failing_tables(self.tables, W, self._ends, numbers)
+        self.neighbours: Neighbours | None = None
+        if flows:
+            linked = _rows_of(symmetric(network.sparse), here, numbers)
+            most = network.most_links
+            self.neighbours = neighbours_of(linked, most, self._ends, dtype, numbers)
         self._served = None
         if links is not None:
             self._served = (
@@ -78,20 +86,34 @@ class Halo:
         self._rounds: dict[Any, Round] = {}
         self._exchange = self._made_exchange()
 
-    def mix(self, tables: Any, failing: Any, down: Any, token: Any, tree: Any) -> tuple[Any, Any]:
-        """The weighted sums of all agents here, and the token for the next round."""
+    def mix(self, tables: Any, down: Any, token: Any, tree: Any) -> tuple[Any, Any]:
+        """The weighted sums of all agents here, and the token for the next round.
+
+        `tables` are W's and those to take failing links out of it.
+        """
+        weights, failing = tables
+        far, down, token = self._hear(down, token, tree)
+        if down is not None:
+            weights = without(weights, failing, down)
+        return jax.tree.map(lambda near, far: self._sum(weights, near, far), tree, far), token
+
+    def hear(self, neighbours: Neighbours, down: Any, token: Any, tree: Any) -> tuple[Any, Any]:
+        """What all agents here hear from each neighbour, and the token for the next round."""
+        far, down, token = self._hear(down, token, tree)
+        if down is not None:
+            neighbours = neighbours.without(down)
+        stack = jax.tree.map(lambda near, far: jnp.concatenate([near, far]), tree, far)
+        return neighbours.heard(stack), token
+
+    def _hear(self, down: Any, token: Any, tree: Any) -> tuple[Any, Any, Any]:
+        """The tree of all agents elsewhere, the links that are down, and the next token."""
         leaves, structure = jax.tree.flatten(tree)
         block, unpack = _packed(leaves)
         planned = jnp.zeros(0, bool) if down is None else down
         received, gone, token = self._exchange(block, planned, token)
         if self._wire.loses:
             down = gone if down is None else down | gone
-        if down is not None:
-            tables = without(tables, failing, down)
-        sums = [
-            self._sum(tables, near, far) for near, far in zip(leaves, unpack(received), strict=True)
-        ]
-        return jax.tree.unflatten(structure, sums), token
+        return jax.tree.unflatten(structure, unpack(received)), down, token
 
     def _sum(self, tables: Any, near: jax.Array, far: jax.Array) -> jax.Array:
         count, columns = len(self.here), self._columns

@@ -138,24 +138,27 @@ def failing_tables(
     numbers = np.arange(rows) if numbers is None else numbers
     if "dense" in tables:
         to, from_ = np.indices(tables["dense"].shape)
-        return {"link": _link(numbers[to], numbers[from_], ends), "own": jnp.asarray(to == from_)}
+        return {
+            "link": link_numbers(numbers[to], numbers[from_], ends),
+            "own": jnp.asarray(to == from_),
+        }
     from_ = np.asarray(tables["table"])
     to = np.broadcast_to(np.arange(rows), from_.shape)
     own = to == from_
     own &= np.cumsum(own, axis=0) == 1  # padding names the agent again
-    failing = {"link": _link(numbers[to], numbers[from_], ends), "own": jnp.asarray(own)}
+    failing = {"link": link_numbers(numbers[to], numbers[from_], ends), "own": jnp.asarray(own)}
     if "long" in tables:
         long = np.asarray(tables["long"])
         if "hubs" in tables:
             to, from_ = np.meshgrid(long, np.arange(tables["hubs"].shape[1]), indexing="ij")
         else:
             to, from_ = long[tables["to"]], np.asarray(tables["from"])
-        failing["long link"] = _link(numbers[to], numbers[from_], ends)
+        failing["long link"] = link_numbers(numbers[to], numbers[from_], ends)
         failing["long own"] = jnp.asarray(to == from_)
     return failing
 
 
-def _link(to: np.ndarray, from_: np.ndarray, ends: np.ndarray) -> jax.Array:
+def link_numbers(to: np.ndarray, from_: np.ndarray, ends: np.ndarray) -> jax.Array:
     """The number of the link between two agents, or one past the last."""
     size = 1 + int(max(to.max(), from_.max(), ends.max(initial=0)))
     known = ends[:, 0] * size + ends[:, 1]

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from hobnob.algorithms.adaptive import Adaptive
+from hobnob.algorithms.edge_sparkle import EdgeSPARKLE
 from hobnob.algorithms.lopa import LoPA
 from hobnob.algorithms.sparkle import SPARKLE
 from hobnob.analysis.estimates import Estimates, estimate
@@ -301,4 +302,4 @@ def _cautious(known: Estimates, steps: int | None) -> Choice:
 
 def across_owners(scale: Scale) -> Algorithm:
     """For owners who see no data but their own: exact, and it survives that members come and go."""
-    return SPARKLE.suggest(scale)
+    return EdgeSPARKLE.suggest(scale)

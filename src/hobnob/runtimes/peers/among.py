@@ -47,7 +47,7 @@ class AmongOwners:
         self._rounds, self._wire, self._talk = rounds, wire, rounds.talk
         federation, network = self._talk.federation, setup.network
         self._here = federation.parts[self._talk.me]
-        self._W, self._flows = network.sparse, getattr(setup.algorithm, "flows", ())
+        self._W, self._flows = network.sparse, setup.algorithm.flows
         self._many_seeds = setup.many_seeds
         neighbours = {int(k): sorted(network.neighbours(int(k))) for k in self._here}
         self._neighbours = neighbours

@@ -34,6 +34,7 @@ from hobnob.runtimes.peers.transport import Transport
 
 _TICK = 0.05  # seconds between two looks at the clock
 _HELLO_AGAIN, _STATUS_AGAIN = 0.25, 0.5
+_MOST_HELLOS = 20  # in a while: each costs a signature
 _SMALL = 65536  # bytes that any frame may have, so that control frames always fit
 
 
@@ -185,14 +186,14 @@ class Conversation:
             if theirs == link.their_hello and link.proof:
                 self.post(link, Kind.PROOF, link.proof)  # they have not got it
                 return
-            if time.monotonic() - link.proved_at < _TICK and link.session is not None:
+            if link.hellos > _MOST_HELLOS:
                 raise Refusal("too many hellos")
             self._prove(link, theirs)
 
     def _prove(self, link: Link, theirs: bytes) -> None:
         self._shake(link)
         assert link.handshake is not None
-        link.their_hello, link.proved_at = theirs, time.monotonic()
+        link.their_hello, link.hellos = theirs, link.hellos + 1
         link.proof = link.handshake.hello + link.handshake.proof(theirs)
         self.post(link, Kind.PROOF, link.proof)
 
@@ -348,6 +349,7 @@ class Conversation:
             cut = link.edge is not Edge.DOWN and not link.wired and not link.done
             if cut and now - link.lost_at > self.rules.grace:
                 self.give_up(link, "the connection was lost")
+            link.hellos = max(0.0, link.hellos - 10 * _TICK)
             quiet = link.edge is Edge.UP and not self.waiting
             if link.met and not quiet and now - link.told_at > _STATUS_AGAIN:
                 link.told_at = now

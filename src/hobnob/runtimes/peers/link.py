@@ -35,7 +35,8 @@ class Link:
         self.their_hello = self.proof = b""  # and our answer to it
         self.session: Session | None = None
         self.sessions = 0
-        self.hello_at = self.proved_at = self.told_at = 0.0
+        self.hello_at = self.told_at = 0.0
+        self.hellos = 0.0  # that came lately
         self.sending = threading.Lock()  # frames go out in the order of their counters
         # --- what it last said
         self.status: Status | None = None

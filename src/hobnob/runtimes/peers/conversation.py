@@ -194,14 +194,14 @@ class Conversation:
         self._shake(link)
         assert link.handshake is not None
         link.their_hello, link.hellos = theirs, link.hellos + 1
-        link.proof = link.handshake.hello + link.handshake.proof(theirs)
+        link.proof = link.handshake.hello + theirs + link.handshake.proof(theirs)
         self.post(link, Kind.PROOF, link.proof)
 
     def _on_proof(self, link: Link, payload: bytes) -> None:
-        theirs, proof = payload[:HELLO], payload[HELLO:]
+        theirs, ours, proof = payload[:HELLO], payload[HELLO : 2 * HELLO], payload[2 * HELLO :]
         with self.changed:
-            if link.handshake is None:
-                return  # it was sent twice
+            if link.handshake is None or ours != link.handshake.hello:
+                raise Refusal("late")  # it answers an earlier hello
             session = link.handshake.session(theirs, proof, link.certificate)
             if theirs != link.their_hello:
                 self._prove(link, theirs)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hobnob.core.owners import Absence
 from hobnob.runtimes.peers.link import Link
 
-_UNLOGGED = ("late", "doubled")  # happen without anybody's fault
+_HARMLESS = ("late", "doubled", "before a handshake")  # a few, whenever a connection breaks
 
 
 class Journal:
@@ -41,6 +41,6 @@ class Journal:
         """Count a frame that is not used; the 1st, 10th, 100th ... of a kind are named."""
         link.refused[reason] += 1
         count = link.refused[reason]
-        if reason not in _UNLOGGED and str(count).strip("0") == "1":
+        if str(count).strip("0") == "1" and (count >= 100 or reason not in _HARMLESS):
             again = f" ({count:,} so far)" if count > 1 else ""
             self._log(f"step {step:,}: refused a frame of {link.name}: {reason}{again}.")

@@ -61,7 +61,7 @@ class Identity:
             place: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(host))
         except ValueError:
             place = x509.DNSName(host)
-        where = x509.UniformResourceIdentifier(f"hobnob://{_joined(host, port)}")
+        where = x509.UniformResourceIdentifier(f"hobnob://{join_endpoint(host, port)}")
         builder = _builder(name, key, days).add_extension(
             x509.SubjectAlternativeName([place, where]), critical=False
         )
@@ -160,7 +160,7 @@ def endpoint_of(certificate_pem: str) -> str:
         uris = []
     for uri in uris:
         if uri.startswith("hobnob://"):
-            return _joined(*split_endpoint(uri.removeprefix("hobnob://")))
+            return join_endpoint(*split_endpoint(uri.removeprefix("hobnob://")))
     raise PeerError(
         "The certificate does not say where its owner listens (hobnob://HOST:PORT among its "
         "alternative names). Make it with: hobnob owner new NAME --endpoint HOST:PORT --out FOLDER"
@@ -189,12 +189,13 @@ def split_endpoint(endpoint: str) -> tuple[str, int]:
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port = None, None
-    if not host or not port or endpoint.lower() != _joined(host, port):
+    if not host or not port or endpoint.lower() != join_endpoint(host, port):
         raise PeerError(f"{endpoint!r} is not an endpoint: write HOST:PORT, as in 192.0.2.7:7447.")
     return host, port
 
 
-def _joined(host: str, port: int) -> str:
+def join_endpoint(host: str, port: int) -> str:
+    """HOST:PORT, with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -96,6 +96,10 @@ class Owners(Protocol):
         """Links that come up with this step do so now. The memories of flows agree after it."""
         ...
 
+    def stays(self, step: int) -> bool:
+        """True if this step can be made now, with the links as they are. It has then begun."""
+        ...
+
     def over(self, step: int) -> bool:
         """True if all agreed to stop before this step."""
         ...

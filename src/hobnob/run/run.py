@@ -28,7 +28,8 @@ from hobnob.core.setup import Carrier, Runtime, Setup, Tree
 from hobnob.fast import FastStep, StateLayout
 from hobnob.ground import keys
 from hobnob.ground.errors import ProblemError, SettingError
-from hobnob.run.turns import Advance, is_large, run_all, run_until
+from hobnob.run.stays import Stays
+from hobnob.run.turns import Advance, is_large, run_all, run_until, run_while
 
 _FIRST = np.int32(0)  # a step number of the type that the loop counts with
 
@@ -90,6 +91,7 @@ class Run:
             )
             for overwrites in (False, True)
         }
+        self._stays = Stays(group.owners) if group.owners is not None else None
         if programs is not None and setup.links is None:
             self._loops = programs.setdefault(self._program_key(), self._loops)
 
@@ -179,13 +181,13 @@ class Run:
         return end._replace(finite=all(self.group.allgather(bool(end.finite))))
 
     def _advance_with(self, owners: Owners, state: Tree, start: int, stop: int) -> Advance:
-        """Step by step: links go down and come up between two steps."""
+        """In stretches of steps between which links come up, or all agree to stop."""
         program, step, finite = self._loops[self.overwrites], start, True
         while finite and (step := owners.next_step(step)) < stop and not owners.over(step):
             state = owners.enter(step, state)
-            end = Advance(*program(self.world, state, np.int32(step), np.int32(step + 1)))
-            step, state, finite = step + 1, end.state, bool(end.finite)
-            self.made += 1
+            end = Advance(*program(self.world, state, np.int32(step), np.int32(stop)))
+            self.made += int(end.step) - step
+            step, state, finite = int(end.step), end.state, bool(end.finite)
         return Advance(step, state, finite)
 
     def overwrite_large(self, state: Tree) -> None:
@@ -300,6 +302,9 @@ class Run:
         return lifted(self._agents, world.places, world.keys, world.link_keys, *state)
 
     def _loop(self, world: World, state: Tree, start: jax.Array, stop: jax.Array) -> Advance:
+        if self.group.owners is not None:
+            assert self._stays is not None
+            return run_while(stop, partial(self._step, world), start, state, self._stays.ask)
         if not self._whole:
             return run_all(stop, partial(self._step, world), start, state)
         if self._fast is None:

@@ -79,6 +79,9 @@ class AmongOwners:
         self._raise_fault()
         return self._rounds.next_step(step)
 
+    def stays(self, step: int) -> bool:
+        return self._wire.fault is None and self._rounds.stays(step)
+
     def over(self, step: int) -> bool:
         return self._rounds.over(step)
 

@@ -34,6 +34,7 @@ class Rounds:
 
     def __init__(self, conversation: Conversation):
         self.talk = conversation
+        self._up_last = 0  # links that were up when the last stretch of steps began
 
     # --- the start -----------------------------------------------------------------------------
 
@@ -123,7 +124,27 @@ class Rounds:
             limit = talk.rules.seconds
             if limit and talk.journal.seconds > limit and talk.stop == NEVER:
                 self.ask_to_stop()
+            self._up_last = len(self.up)
             return new
+
+    def stays(self, step: int) -> bool:
+        """Begin a step, unless something must be done before it: a link comes up, or all stop.
+
+        A link that went down needs nothing here, except where its flows are to be dropped.
+        """
+        talk = self.talk
+        with talk.changed:
+            edges = [link.edge for link in talk.links.values()]
+            dues = [link.due for link in talk.links.values() if link.edge is Edge.DUE]
+            if any(due <= step for due in dues) or (dues and Edge.UP not in edges):
+                return False
+            dropped = talk.rules.duals == "dropped" and edges.count(Edge.UP) != self._up_last
+            limit = talk.rules.seconds
+            late = bool(limit) and talk.journal.seconds > limit and talk.stop == NEVER
+            if self.over(step) or dropped or late:
+                return False
+            talk.step = step
+            return True
 
     @property
     def up(self) -> list[int]:

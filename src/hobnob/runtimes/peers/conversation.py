@@ -56,7 +56,7 @@ class Conversation:
         self.born = time.time_ns()
         self.table = Table(len(members), me, self.born)
         self.phase, self.step, self.stop, self.waiting = Phase.ARRIVING, 0, NEVER, False
-        self.generation = bytes(8)
+        self.generation, self.curved = bytes(8), False
         self.journal = Journal(log)
         self._run = federation.id[:16]
         self._identity, self._transport = identity, transport
@@ -93,6 +93,15 @@ class Conversation:
     def head(self, link: Link, kind: Kind, *, size: int = 0, **more: int) -> Head:
         given = {"epoch": link.epoch, "step": self.step, "stop": self.stop, **more}
         return Head(kind, self._run, self.me, link.number, size=size, **given)
+
+    def arrive(self) -> None:
+        """Say that this member is here, once it has met its neighbours and knows its curvature.
+
+        Earlier, others would take the numbers that are not there yet for its own.
+        """
+        if self.curved and all(link.met for link in self.links.values()):
+            self.table.rows[self.me]["here"] = 1
+            self.tell_all()
 
     def tell_all(self) -> None:
         """Say where this member is to everybody that it has met."""
@@ -208,9 +217,7 @@ class Conversation:
             link.session, link.handshake = session, None
             link.sessions += 1
             link.heard_at = time.monotonic()
-            if all(other.met for other in self.links.values()):
-                self.table.rows[self.me]["here"] = 1
-                self.tell_all()
+            self.arrive()
             self.tell(link)
             self.changed.notify_all()
 

@@ -47,6 +47,8 @@ class Rounds:
         with talk.changed:
             row = talk.table.rows[talk.me]
             row["largest"], row["smallest"] = own.smoothness, own.strong_convexity
+            talk.curved = True
+            talk.arrive()
             self._wait(lambda: talk.table.all_here, "here")
             rows = talk.table.rows
             return Scale(float(rows["largest"].max()), float(rows["smallest"].mean()))

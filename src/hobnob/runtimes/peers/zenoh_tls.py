@@ -13,6 +13,10 @@ neighbour's name. So the frames above need a handshake signed with the pinned ke
 Large frames travel in pieces. While Zenoh waits to hand over a message to a neighbour that froze,
 it holds a lock that all its wires need, and sends no signs of life to others either. So no message
 may wait as long as a lease, and a piece is small enough for slow lines to take it in time.
+
+A limit: after every connection that TLS turns away Zenoh pauses for 0.1 s before it accepts the
+next. Twenty such connections a second, which need no certificate, keep new ones out; wires that are
+up go on. A firewall that admits only the neighbours' addresses prevents it.
 """
 
 from __future__ import annotations

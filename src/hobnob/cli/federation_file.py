@@ -94,8 +94,6 @@ def make(
 
 def write(path: Path, settings: Settings) -> Federation:
     """Write a federation file. Another federation that is there is kept."""
-    import tomli_w
-
     made = Federation.of_settings(settings, str(path))
     if path.exists():
         there = Federation.read(path)
@@ -106,8 +104,18 @@ def write(path: Path, settings: Settings) -> Federation:
                 f"different files refuse each other."
             )
         return made
-    write_whole(path, tomli_w.dumps(settings, multiline_strings=True).encode())
+    write_whole(path, _toml(settings).encode())
     return made
+
+
+def _toml(settings: Settings) -> str:
+    """With a link a line, and certificates as they are."""
+    import tomli_w
+
+    links = "".join(f"    [{i}, {j}, {w!r}],\n" for i, j, w in settings["network"]["links"])
+    kept = {**settings, "network": {**settings["network"], "links": "LINKS"}}
+    text = tomli_w.dumps(kept, multiline_strings=True)
+    return text.replace('links = "LINKS"', f"links = [\n{links}]", 1)
 
 
 def described(

@@ -6,7 +6,7 @@ file tells, so a step is traced on a stand-in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -137,7 +137,7 @@ def _members(federation: Federation) -> Iterator[Any]:
 
 
 def _fingerprints(federation: Federation) -> Iterator[Any]:
-    yield "Fingerprints (SHA-256). Compare each with its owner, by telephone:"
+    yield "Fingerprints (SHA-256). Compare each with its owner, such as by telephone:"
     for member in federation.members:
         digits = fingerprint(member.certificate)
         fours = [digits[i : i + 4] for i in range(0, len(digits), 4)]
@@ -175,12 +175,7 @@ def _run(settings: Settings, federation: Federation, algorithm: Algorithm | None
         f"arrival {rules.arrival:g} s"
         + (f", stop after {rules.seconds:g} s" if rules.seconds else ""),
     }
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, words in lines.items():
-        table.add_row(name, words)
-    yield table
+    yield _pairs(lines)
     if "columns" in problem and ".py:" in problem["name"]:
         yield (
             f"{problem['name'].rpartition(':')[0]} is code. It does not travel with this file: "
@@ -206,28 +201,44 @@ def _sent(federation: Federation, sends: Sending) -> Iterator[Any]:
         table.add_row(f"  {part}, in a step", f"{size / width:,.4g}", bytes_text(size))
     frames = sends.rounds * OVERHEAD
     report = 8 * (shapes["x"] + REPORTED)
-    table.add_row(f"all of a step, in {sends.rounds:.3g} rounds", "", bytes_text(sends.bytes))
+    table.add_row(f"all of a step, in {_counted(sends.rounds)}", "", bytes_text(sends.bytes))
     table.add_row(f"  and {OVERHEAD} for each frame", "", bytes_text(frames))
     table.add_row("a record: x and three numbers", f"{report // 8:,}", bytes_text(report))
     total = steps * (sends.bytes + frames) + (steps // every + 1) * (report + OVERHEAD)
     table.add_row(f"the whole run, {steps:,} steps", "", bytes_text(total))
     yield table
-    yield "Both ends of a link send as much. Frames of one step travel together between members."
+    yield "Both ends of a link send as much."
+
+
+def _counted(rounds: float) -> str:
+    return f"{rounds:.3g} round" + ("" if rounds == 1 else "s")
 
 
 def _leaves(settings: Settings, algorithm: Algorithm | None) -> Iterator[Any]:
     yield Text("What leaves a member", style="bold")
-    yield "  to its neighbours: the messages above, in every step; at every record its agents' x,"
-    yield "    the estimated means of two losses and of a distance; what flowed over a link, when"
-    yield "    it comes up again"
-    yield "  to all members, passed on by neighbours: that it is here, and at which step it is"
-    if algorithm is None:
-        yield "    and, at the start, two numbers: how curved its inner loss is"
-    yield "  to nobody: its records, its key, its file names, its other files"
+    curved = "; and, at the start, two numbers about how curved its inner loss is"
+    yield _pairs(
+        {
+            "  to neighbours": "the messages above; at every record its agents' x, and estimates "
+            "of means of two losses and a distance; what flowed over a link, when it is up again",
+            "  to all members": "passed on by neighbours: that it is here, and at which step"
+            + (curved if algorithm is None else ""),
+            "  to nobody": "its records, its key, names of its files",
+        }
+    )
     yield (
         f"Messages are computed from records and can give them away: this is not a privacy "
         f"technology. Read {DETAILS}."
     )
+
+
+def _pairs(rows: Mapping[str, str]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, words in rows.items():
+        table.add_row(name, words)
+    return table
 
 
 def _table(*columns: str) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,17 +41,34 @@ def add_parsers(commands: Any) -> None:
         metavar="HOST:PORT",
         help="where to listen, if not at your endpoint: in a container, 0.0.0.0:PORT",
     )
-    join.set_defaults(act=_join)
+    join.set_defaults(act=_needing_peers(_join))
 
     rehearse = commands.add_parser(
         "rehearse", help="the run of a federation in this process, with everybody's data"
     )
     rehearse.add_argument("federation", type=Path, metavar="FEDERATION.toml")
     rehearse.add_argument("--out", type=Path, metavar="DIR", help="the run's folder")
-    rehearse.set_defaults(act=_rehearse)
+    rehearse.set_defaults(act=_needing_peers(_rehearse))
     for command in (join, rehearse):
         _add_data(command, "one file for each agent, in their order")
         command.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def _needing_peers(act: Callable[[argparse.Namespace], int]) -> Callable[..., int]:
+    """The same act, after a look whether what it needs is installed."""
+
+    def checked(options: argparse.Namespace) -> int:
+        from importlib.util import find_spec
+
+        for module in ("cryptography", "zenoh"):
+            if find_spec(module) is None:
+                raise ConfigError(
+                    f"Runs of several owners need {module}, which is not installed: "
+                    f"pip install 'hobnob[peers]'"
+                )
+        return act(options)
+
+    return checked
 
 
 def _add_owner(commands: Any) -> None:
@@ -63,18 +81,18 @@ def _add_owner(commands: Any) -> None:
     new.add_argument("--days", type=float, default=365, metavar="N", help="valid for so long")
     new.add_argument("--authority", type=Path, metavar="CA.crt", help="who signs the certificate")
     new.add_argument("--authority-key", type=Path, metavar="CA.key")
-    new.set_defaults(act=_owner_new)
+    new.set_defaults(act=_needing_peers(_owner_new))
 
     authority = acts.add_parser("authority", help="make an authority, if members want one")
     authority.add_argument("name", metavar="NAME")
     authority.add_argument("--days", type=float, default=3650, metavar="N")
-    authority.set_defaults(act=_owner_authority)
+    authority.set_defaults(act=_needing_peers(_owner_authority))
     for command in (new, authority):
         command.add_argument("--out", type=Path, default=Path("keys"), metavar="DIR")
 
     show = acts.add_parser("show", help="what a certificate says")
     show.add_argument("certificate", type=Path, metavar="NAME.crt")
-    show.set_defaults(act=_owner_show)
+    show.set_defaults(act=_needing_peers(_owner_show))
 
 
 def _add_federation(commands: Any) -> None:
@@ -102,7 +120,7 @@ def _add_federation(commands: Any) -> None:
     _add_data(new, "files of the first agents: one owner's, or one with made-up records, is enough")
     new.add_argument("--authority", type=Path, metavar="CA.crt", help="who signed all certificates")
     new.add_argument("--out", type=Path, default=Path("federation.toml"), metavar="FILE")
-    new.set_defaults(act=_federation_new)
+    new.set_defaults(act=_needing_peers(_federation_new))
 
     check = acts.add_parser(
         "check",
@@ -112,7 +130,7 @@ def _add_federation(commands: Any) -> None:
     )
     check.add_argument("federation", type=Path, metavar="FEDERATION.toml")
     _add_data(check, "a file of yours: is your problem that of the file?")
-    check.set_defaults(act=_federation_check)
+    check.set_defaults(act=_needing_peers(_federation_check))
 
 
 def _add_data(command: argparse.ArgumentParser, help: str) -> None:

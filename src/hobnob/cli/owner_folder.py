@@ -65,7 +65,7 @@ class Joining(NamedTuple):
 
 def join(asked: Joining, progress: bool | None = None) -> Result:
     """Take part in a run, from the folder's checkpoint if there is one, and write what came out."""
-    from hobnob.cli.federation_file import described
+    from hobnob.cli.federation_file import described, short_id
     from hobnob.run.solve import solve
     from hobnob.runtimes.peers import Peers
     from hobnob.runtimes.peers.federation import Federation
@@ -77,6 +77,11 @@ def join(asked: Joining, progress: bool | None = None) -> Result:
     problem, algorithm, options = described(federation, asked.federation.parent, agents, asked.data)
     _begin(asked.folder, asked.federation, asked.command)
     log = Log(asked.folder / LOG)
+    around = [federation.members[n].name for n in federation.neighbours(number)]
+    log.write(
+        f"{asked.name} joins federation {short_id(federation)}. It talks to {', '.join(around)}, "
+        f"and waits up to {federation.rules.arrival:g} s for all to arrive."
+    )
     runtime = Peers(
         federation,
         name=asked.name,
@@ -98,10 +103,10 @@ def join(asked: Joining, progress: bool | None = None) -> Result:
         )
     except DivergenceError as error:
         write_history(asked.folder / HISTORY, error.history, None)
-        log.write(str(error))
+        log.keep(str(error))
         _write_summary(asked.folder, f"{asked.name}: {problem.name}", "diverged", str(error))
         raise
-    log.write(result.message.removesuffix(result.advice).strip())
+    log.keep(result.message.removesuffix(result.advice).strip())
     _write_owner_result(asked, problem, result)
     return result
 
@@ -151,9 +156,12 @@ class Log:
         self._path, self._lock = path, threading.Lock()
 
     def write(self, line: str) -> None:
+        self.keep(line)
+        print(line, file=sys.stderr, flush=True)
+
+    def keep(self, line: str) -> None:
         with self._lock, self._path.open("a", encoding="utf-8") as file:
             file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z  {line}\n")
-        print(line, file=sys.stderr, flush=True)
 
 
 def _agreed(problem: Problem, federation: Federation) -> Algorithm:
@@ -203,15 +211,19 @@ def _write_owner_result(asked: Joining, problem: Problem, result: Result) -> Non
     summary = summarise_owner(problem, result)
     # A page may be handed on: it tells names of files, and not where they lie.
     shown = asked._replace(
-        federation=Path(asked.federation.name),
-        keys=Path(asked.keys.name),
-        data=[Path(file.name) for file in asked.data],
-        folder=Path(asked.folder.name),
+        federation=_shown(asked.federation),
+        keys=_shown(asked.keys),
+        data=[_shown(file) for file in asked.data],
+        folder=_shown(asked.folder),
         listen="",
     )
     owner_page(folder / REPORT, summary, versions_of(folder), shown.command)
     message = result.message.removesuffix(result.advice).strip()
     _write_summary(folder, summary.title, result.status, message, summary.table, result)
+
+
+def _shown(path: Path) -> Path:
+    return Path(path.name) if path.is_absolute() or ".." in path.parts else path
 
 
 def _write_summary(

@@ -71,8 +71,8 @@ def timeline(
                 until = last if away.until is None else away.until
                 start = min(away.step, last - least)
                 ax.barh(row, max(until - start, least), 0.62, start, color=style.SERIES[1])
-        ax.barh([], [], color=style.SERIES[0], alpha=0.55, label="there")
-        ax.barh([], [], color=style.SERIES[1], label="away")
+        ax.barh(-9, 0, color=style.SERIES[0], alpha=0.55, label="there")
+        ax.barh(-9, 0, color=style.SERIES[1], label="away")
         ax.set_yticks(range(len(absences)), [style.shorten(who, 20) for who in absences])
         ax.tick_params(axis="y", labelcolor=style.INK)
         ax.set_xlim(first, first + reach)

@@ -51,8 +51,7 @@ def _sections(summary: OwnerSummary) -> list[Section]:
         {
             "who": absence.who,
             "why": absence.why,
-            "from step": absence.step,
-            "until": "the end" if absence.until is None else f"{absence.until:,}",
+            "steps": _span(absence.step, absence.until),
             "seconds": _length(absence.seconds, absence.until_seconds),
         }
         for times in summary.absences.values()
@@ -72,6 +71,10 @@ def _sections(summary: OwnerSummary) -> list[Section]:
         text = "Connections that were refused before they could speak."
         sections.append(Section("Turned away", text, table=summary.turned_away))
     return sections
+
+
+def _span(start: int, until: int | None) -> str:
+    return f"{start:,} to {'the end' if until is None else f'{until:,}'}"
 
 
 def _length(start: float, until: float | None) -> str:

@@ -76,7 +76,7 @@ def summarise_owner(problem: Problem, result: Result) -> OwnerSummary:
         table=_table(problem, result, company),
         axes={a: history[a] for a in AXES if a == "step" or np.any(history[a])},
         curves=_curves(problem, history),
-        neighbours=[_row(n, absences[n.name]) for n in company.neighbours],
+        neighbours=[_row(n) for n in company.neighbours],
         turned_away=[{"why": why, "connections": n} for why, n in company.turned_away.items()],
         traffic={n.name: (n.sent, n.received, n.overhead) for n in company.neighbours},
         absences=absences,
@@ -109,7 +109,8 @@ def _absent(absences: dict[str, list[Absence]]) -> list[str]:
         often = "once" if len(times) == 1 else f"{len(times)} times"
         still = " and did not come back" if times[-1].until is None else ""
         waited = sum(a.until_seconds - a.seconds for a in times if a.until_seconds is not None)
-        length = f", {seconds_text(waited)} s together" if waited else ""
+        together = " together" if len(times) > 1 else ""
+        length = f", for {seconds_text(waited)} s{together}" if waited else ""
         said.append(f"{name} was away {often}{length}{still}.")
     return said
 
@@ -146,7 +147,8 @@ def _curves(problem: Problem, history: dict[str, np.ndarray]) -> list[Curves]:
                     label[0].upper() + label[1:] if label != "F" else "Outer loss",
                     label if label != "F" else "outer loss",
                     "On this owner's own records, at its agents' x and y; and an estimate of the "
-                    "mean of all members' such losses, which neighbours pass on at every record.",
+                    "mean of all members' such losses, which neighbours pass on at every record. "
+                    "Who cannot be heard drops out of it.",
                     {
                         "own": history[f"own_{column}"],
                         "mean of all, estimated": history[f"mean_{column}"],
@@ -161,15 +163,13 @@ def _curves(problem: Problem, history: dict[str, np.ndarray]) -> list[Curves]:
     return [*found, Curves("disagreement", "Agreement", "distance between x", text, values)]
 
 
-def _row(neighbour: Neighbour, absences: list[Absence]) -> dict[str, Any]:
+def _row(neighbour: Neighbour) -> dict[str, Any]:
     refused = [f"{reason}: {count:,}" for reason, count in neighbour.refused.items() if count]
     return {
         "neighbour": neighbour.name,
         "sent": bytes_text(neighbour.sent),
         "received": bytes_text(neighbour.received),
-        "frames": bytes_text(neighbour.overhead),
-        "away": len(absences),
-        "refused of it": ", ".join(refused) or "nothing",
+        "refused": ", ".join(refused) or "nothing",
     }
 
 

@@ -38,7 +38,7 @@ class Switchboard:
         """Break a wire, as a reset does. Both ends are told, and frames on their way are lost."""
         with self._lock:
             self._cut.add(frozenset((a, b)))
-            self._hang_up(a, b)
+            self._hang_up(a, b, lose=True)
 
     def silence(self, a: str, b: str) -> None:
         """Let all frames vanish and tell nobody, as a cut cable does."""
@@ -54,10 +54,13 @@ class Switchboard:
 
     def kill(self, name: str) -> None:
         """End a member without notice. Its neighbours are told; the member hears nothing more."""
+        self._end(name, lose=True)
+
+    def _end(self, name: str, lose: bool) -> None:
         with self._lock:
             member = self._members.pop(name, None)
             for other in member.neighbours if member else ():
-                self._hang_up(name, other)
+                self._hang_up(name, other, lose)
 
     def _join(self, member: ThreadTransport) -> None:
         with self._lock:
@@ -69,7 +72,7 @@ class Switchboard:
     def _leave(self, member: ThreadTransport) -> None:
         with self._lock:
             if self._members.get(member.name) is member:
-                self.kill(member.name)
+                self._end(member.name, lose=False)  # as TCP does: what was sent arrives
 
     def _connect(self, a: str, b: str) -> None:
         one, two = self._members.get(a), self._members.get(b)
@@ -79,10 +82,10 @@ class Switchboard:
             self._lines[a, b] = _Line(a, two, self._lines.get((a, b)))
             self._lines[b, a] = _Line(b, one, self._lines.get((b, a)))
 
-    def _hang_up(self, a: str, b: str) -> None:
+    def _hang_up(self, a: str, b: str, lose: bool) -> None:
         for way in ((a, b), (b, a)):
             if self._up(*way):
-                self._lines[way].hang_up(tell=way[1] in self._members)
+                self._lines[way].hang_up(tell=way[1] in self._members, lose=lose)
 
     def _up(self, sender: str, receiver: str) -> bool:
         line = self._lines.get((sender, receiver))
@@ -127,28 +130,29 @@ class _Line:
 
     def __init__(self, sender: str, receiver: ThreadTransport, before: _Line | None):
         self.up = True
-        self.items: SimpleQueue[bytes] = SimpleQueue()
+        self.items: SimpleQueue[bytes | None] = SimpleQueue()  # None after the last
         self._sender, self._receiver, self._before = sender, receiver, before
-        self._tell = True
+        self._tell, self._lose = True, False
         self._thread = threading.Thread(target=self._deliver, daemon=True)
         self._thread.start()
 
-    def hang_up(self, tell: bool) -> None:
-        self.up, self._tell = False, tell
-        self.items.put(b"")  # wakes the thread
+    def hang_up(self, tell: bool, lose: bool) -> None:
+        """Tell the receiver or not; lose what is on its way or not."""
+        self.up, self._tell, self._lose = False, tell, lose
+        self.items.put(None)
 
-    def _next(self) -> tuple[bytes] | None:
+    def _next(self) -> bytes | None:
         frame = self.items.get()
-        return (frame,) if self.up else None
+        return None if self._lose else frame
 
     def _deliver(self) -> None:
         if self._before is not None:
             self._before._thread.join()
             self._before = None
-        if not self.up:
+        if self._lose:
             return  # it went down before anyone heard that it was up
         self._receiver.wired(self._sender, True)
-        while frame := self._next():
-            self._receiver.heard(self._sender, frame[0])
+        while (frame := self._next()) is not None:
+            self._receiver.heard(self._sender, frame)
         if self._tell:
             self._receiver.wired(self._sender, False)

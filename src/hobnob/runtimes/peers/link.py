@@ -12,7 +12,7 @@ import numpy as np
 from hobnob.runtimes.peers.federation import Member
 from hobnob.runtimes.peers.frames import HEAD, OVERHEAD, TAG, Head, Kind, Refusal
 from hobnob.runtimes.peers.session import Handshake, Session
-from hobnob.runtimes.peers.status import Status
+from hobnob.runtimes.peers.status import Phase, Status
 
 WINDOW = 4  # frames of numbers that may wait: a neighbour can be one round ahead, no more
 KEPT = 2  # sent frames that may have to be sent again
@@ -65,6 +65,22 @@ class Link:
         self.wired, self.lost_at = False, time.monotonic()
         self.session = self.handshake = None
         self.their_hello = self.proof = b""
+
+    def heard(self, status: Status) -> bool:
+        """Keep what the neighbour said. True if another process of it says so than before."""
+        before, self.status = self.status, status
+        if status.waiting or before is None or status.step != before.step:
+            self.heard_at = time.monotonic()
+        new = before is not None and status.born != before.born
+        if new:
+            self.done = False  # that was said by the process before
+        return new
+
+    def given_up_by(self, status: Status) -> bool:
+        """Whether the neighbour goes on without us. At the start it may not have begun yet."""
+        if status.up or (status.phase == Phase.READY and status.epoch < self.epoch == 1):
+            return False
+        return status.epoch == self.epoch or self.accepted_in < self.sessions
 
     def agree(self, step: int, epoch: int) -> None:
         """The link comes up at this step."""

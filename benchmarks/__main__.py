@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.table import HEADING, Row, save
 from hobnob.ground.files import write_whole
 
-PARTS = ("dsbo", "matrix_free", "policy", "scale", "start", "mpi_rounds")
+PARTS = ("dsbo", "matrix_free", "policy", "scale", "start", "mpi_rounds", "peer_rounds")
 CHECKED = ("dsbo", "matrix_free", "policy", "scale")  # parts with ratios to compare
 STORED = Path(__file__).with_name("stored.json")
 FALL = 2 / 3

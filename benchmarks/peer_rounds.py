@@ -23,6 +23,7 @@ from pathlib import Path
 import tomli_w
 
 import hobnob as hb
+from benchmarks import bare_zenoh
 from benchmarks.mpi_rounds import SIZES, Gossip, launched, problem_of
 from benchmarks.relay import relay
 from benchmarks.table import Row
@@ -112,8 +113,6 @@ def member(name: str, listen: str, folder: Path, numbers: int, rounds: int, turn
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    from benchmarks import bare_zenoh
-
     turns = 2 if quick else 5
     bare = bare_zenoh.rates(tuple(8 * n for n in SIZES.values()), 1.0 if quick else 3.0)
     mpi = launched(len(NAMES), "rounds", 0.1)

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from random import SystemRandom
 
 import tomli_w
 
@@ -17,12 +18,23 @@ NAMES = ("ana", "ben", "cho", "dan", "eva", "fay")
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody has now. All are held until the last is known, so they differ."""
+    """Ports that nobody has now.
+
+    They are below those that the system gives to connections: one of these could be taken again
+    before a member listens at it.
+    """
+    found: list[int] = []
     with ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
+        while len(found) < count:
+            port, held = SystemRandom().randrange(10_000, 32_000), socket.socket()
+            try:
+                held.bind(("127.0.0.1", port))
+            except OSError:
+                held.close()
+                continue
+            stack.enter_context(held)
+            found.append(port)
+    return found
 
 
 def made(

@@ -14,6 +14,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from hobnob.core.owners import Company, Neighbour
+from hobnob.runtimes.peers.bell import Bell
 from hobnob.runtimes.peers.certificates import Identity
 from hobnob.runtimes.peers.federation import Federation
 from hobnob.runtimes.peers.frames import (
@@ -56,6 +57,8 @@ class Conversation:
         self.born = time.time_ns()
         self.table = Table(len(members), me, self.born)
         self.phase, self.step, self.stop, self.waiting = Phase.ARRIVING, 0, NEVER, False
+        self.awaited: set[int] = set()  # the neighbours that the present round has not heard yet
+        self.bell = Bell()
         self.generation, self.curved = bytes(8), False
         self.journal = Journal(log)
         self._run = federation.id[:16]
@@ -82,13 +85,6 @@ class Conversation:
     def allow(self, size: int) -> None:
         """Frames of numbers may be this large."""
         self._largest = max(self._largest, size)
-
-    def send_numbers(self, link: Link, head: Head, frame: bytearray) -> None:
-        """A frame of numbers. If it does not arrive, it is sent again in the next session."""
-        with self.changed:
-            link.kept.append((head, frame))
-            link.count(head.size, head.kind)
-        self._send(link, frame, head)
 
     def head(self, link: Link, kind: Kind, *, size: int = 0, **more: int) -> Head:
         given = {"epoch": link.epoch, "step": self.step, "stop": self.stop, **more}
@@ -124,6 +120,7 @@ class Conversation:
             self.journal.away(link, why, self.step)
         self.tell(link)
         self.changed.notify_all()
+        self.bell.ring()
 
     def distrust(self, link: Link, why: str) -> None:
         """Its own numbers could not be used: the link stays down for a while."""
@@ -162,7 +159,7 @@ class Conversation:
         try:
             head = read_head(frame, self._largest)
             if head.run != self._run:
-                raise Refusal(f"another federation file (it begins with {head.run.hex()[:8]})")
+                raise Refusal("another federation file")  # its hash would be the sender's choice
             if (head.sender, head.receiver) != (link.number, self.me):
                 raise Refusal("another member's name")
             if head.kind == Kind.HELLO:
@@ -249,9 +246,14 @@ class Conversation:
             link.count(head.size, head.kind, came=True)
             if numbers is not None:
                 link.take_in(head, numbers)
+                self.awaited.discard(link.number)
             else:
                 self._on_control(link, head, status)
-            self.changed.notify_all()
+                self.changed.notify_all()
+        # Outside the lock, and not for a frame that leaves the round waiting for others: waking up
+        # costs as much as a frame.
+        if not self.awaited:
+            self.bell.ring()
 
     def _on_control(self, link: Link, head: Head, status: Status | None) -> None:
         if status is not None:
@@ -268,15 +270,13 @@ class Conversation:
                 self.give_up(link, "it left")
 
     def _on_status(self, link: Link, status: Status) -> None:
-        before, link.status = link.status, status
-        if status.waiting or before is None or status.step != before.step:
-            link.heard_at = time.monotonic()
+        new = link.heard(status)
         if self.table.merge(status.table):
             self.tell_all()
         if link.edge is not Edge.DOWN:
-            if before is not None and status.born != before.born:
+            if new:
                 self.give_up(link, "it started again")
-            elif not status.up and (status.epoch == link.epoch or link.accepted_in < link.sessions):
+            elif link.given_up_by(status):
                 self.give_up(link, "it went on without us")
             elif status.up and status.epoch == link.epoch:
                 self._send_again(link, status.expected)
@@ -293,7 +293,7 @@ class Conversation:
             return
         for head, frame in missing:
             link.overhead += len(frame)
-            self._posts.put(lambda head=head, frame=frame: self._send(link, frame, head))
+            self._posts.put(lambda head=head, frame=frame: self.send(link, frame, head))
 
     def _invite(self, link: Link) -> None:
         """The earlier of two members proposes the step at which their link comes up."""
@@ -374,7 +374,7 @@ class Conversation:
             write_head(frame, head)
             self._transport.send(link.name, frame)
         else:
-            self._send(link, frame, head)
+            self.send(link, frame, head)
 
     def _status(self, link: Link) -> Status:
         return Status(
@@ -389,7 +389,7 @@ class Conversation:
             self.table.rows.copy(),
         )
 
-    def _send(self, link: Link, frame: bytearray, head: Head) -> None:
+    def send(self, link: Link, frame: bytearray, head: Head) -> None:
         with link.sending:
             session = link.session
             if session is not None:

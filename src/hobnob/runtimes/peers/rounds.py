@@ -14,12 +14,13 @@ import numpy as np
 from hobnob.core.algorithm import Scale
 from hobnob.ground.errors import PeerError
 from hobnob.runtimes.peers.conversation import Conversation
-from hobnob.runtimes.peers.frames import NEVER, Kind, code_of
+from hobnob.runtimes.peers.frames import NEVER, OVERHEAD, Kind, code_of
 from hobnob.runtimes.peers.link import Edge, Link, payload_of
 from hobnob.runtimes.peers.session import empty_frame
 from hobnob.runtimes.peers.status import Phase
 
 _LOOK = 0.05  # seconds between two looks at the clock while waiting
+_LONGEST_PAUSE = 1.0  # seconds between two steps of a member that is alone
 
 
 class Parcel(NamedTuple):
@@ -35,6 +36,7 @@ class Rounds:
     def __init__(self, conversation: Conversation):
         self.talk = conversation
         self._up_last = 0  # links that were up when the last stretch of steps began
+        self._begun, self._usual = time.monotonic(), 0.0  # the last step, and what one takes
 
     # --- the start -----------------------------------------------------------------------------
 
@@ -127,6 +129,7 @@ class Rounds:
             if limit and talk.journal.seconds > limit and talk.stop == NEVER:
                 self.ask_to_stop()
             self._up_last = len(self.up)
+            self._pace()
             return new
 
     def stays(self, step: int) -> bool:
@@ -146,7 +149,23 @@ class Rounds:
             if self.over(step) or dropped or late:
                 return False
             talk.step = step
+            self._pace()
             return True
+
+    def _pace(self) -> None:
+        """Alone, go at half the usual pace.
+
+        Who is behind jumps to the step of the others. Who is ahead could only wait for them.
+        """
+        now = time.monotonic()
+        took = now - self._begun
+        if self.up:
+            most = 4 * self._usual or took  # waiting for somebody who is away is not usual
+            self._usual += 0.1 * (min(took, most) - self._usual) if self._usual else took
+        elif self.talk.links:
+            wait = min(2 * self._usual - took, _LONGEST_PAUSE)
+            self.talk.changed.wait_for(self._invited, max(wait, 0.0))
+        self._begun = time.monotonic()
 
     @property
     def up(self) -> list[int]:
@@ -161,29 +180,31 @@ class Rounds:
 
         Neighbours whose link is down get nothing.
         """
-        talk, waiting = self.talk, []
-        for number, parcel in parcels.items():
-            link = talk.links[number]
-            with talk.changed:
-                if link.edge is not Edge.UP:
-                    continue
-                size = sum(piece.nbytes for piece in parcel.pieces)
-                head = talk.head(
-                    link, kind, size=size, dtype=code_of(dtype), sequence=link.next_out
-                )
-                link.next_out += 1
-            frame = empty_frame(size)
-            _fill(payload_of(frame), parcel.pieces)
-            talk.send_numbers(link, head, frame)
-            waiting.append(link)
-        began, heard = time.monotonic(), {}
+        talk, code = self.talk, code_of(dtype)
+        frames = {number: _filled(parcel.pieces) for number, parcel in parcels.items()}
+        posted = []
         with talk.changed:
-            talk.waiting = True
-            while waiting:
+            for number, frame in frames.items():
+                link = talk.links[number]
+                if link.edge is Edge.UP:
+                    size = len(frame) - OVERHEAD
+                    head = talk.head(link, kind, size=size, dtype=code, sequence=link.next_out)
+                    link.next_out += 1
+                    link.kept.append((head, frame))  # to be sent again if it does not arrive
+                    link.count(size, kind)
+                    posted.append((link, head, frame))
+            talk.awaited = {link.number for link, *_ in posted if not link.take_out()}
+        for link, head, frame in posted:
+            talk.send(link, frame, head)
+        began, heard, waiting = time.monotonic(), {}, [link for link, *_ in posted]
+        talk.waiting = True
+        while waiting:
+            with talk.changed:
                 waiting = [link for link in waiting if not self._answered(link, heard, began)]
-                if waiting:
-                    talk.changed.wait(_LOOK)
-            talk.waiting = False
+                talk.awaited = {link.number for link in waiting}
+            if waiting:
+                talk.bell.wait(_LOOK)
+        talk.waiting = False
         return {
             number: numbers
             for number, (head, numbers) in heard.items()
@@ -266,8 +287,11 @@ class Rounds:
         talk.close()
 
 
-def _fill(view: memoryview, pieces: list[np.ndarray]) -> None:
-    at = 0
+def _filled(pieces: list[np.ndarray]) -> bytearray:
+    """A frame with these as its payload."""
+    frame = empty_frame(sum(piece.nbytes for piece in pieces))
+    view, at = payload_of(frame), 0
     for piece in pieces:
         view[at : at + piece.nbytes] = np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data
         at += piece.nbytes
+    return frame

@@ -206,9 +206,7 @@ def _federation_check(options: argparse.Namespace) -> int:
     if options.data:
         agents = range(len(options.data))
         federation_file.described(federation, options.federation.parent, agents, options.data)
-        print(
-            "Your data and your copy of the problem fit: losses and shapes are those of the file."
-        )
+        print("Your data and your copy of the problem fit: they make what the file says.")
     return DONE
 
 

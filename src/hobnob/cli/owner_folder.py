@@ -72,6 +72,7 @@ def join(asked: Joining, progress: bool | None = None) -> Result:
 
     federation = Federation.read(asked.federation)
     number = federation.number(asked.name)
+    federation.identity(asked.name, asked.keys)  # better now than after the data is read
     _check_same_run(asked.folder, federation, asked.name)
     agents = federation.parts[number].tolist()
     problem, algorithm, options = described(federation, asked.federation.parent, agents, asked.data)

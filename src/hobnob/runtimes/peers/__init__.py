@@ -121,7 +121,7 @@ class Peers:
         from hobnob.runtimes.apart.across import Across
         from hobnob.runtimes.apart.host_call import host_call
         from hobnob.runtimes.peers.among import AmongOwners
-        from hobnob.runtimes.peers.wire import PeerWire
+        from hobnob.runtimes.peers.peer_wire import PeerWire
 
         assert self._rounds is not None, "inside `watched`"
         wire = PeerWire(self._rounds)
@@ -130,20 +130,14 @@ class Peers:
         return OneProcess(self.here(), owners), carrier
 
     def _meet(self) -> Rounds:
-        from hobnob.runtimes.peers.certificates import Identity
         from hobnob.runtimes.peers.conversation import Conversation
         from hobnob.runtimes.peers.rounds import Rounds
         from hobnob.runtimes.peers.zenoh_tls import ZenohTransport
 
         assert self.name is not None
         federation, me = self.federation, self.federation.number(self.name)
-        identity = Identity.load(self.name, self._keys)
-        member, log = federation.members[me], self._log or _to_stderr
-        if identity.certificate.strip() != member.certificate.strip():
-            raise SettingError(
-                f"The certificate of {self.name} in {self._keys} is not the one in the federation "
-                f"file. Use the keys that it was made with, or have it made anew."
-            )
+        identity = federation.identity(self.name, self._keys)
+        log = self._log or _to_stderr
         around = federation.neighbours(me)
         known = [federation.members[n] for n in around]
         transport: Transport = self._transport or ZenohTransport(

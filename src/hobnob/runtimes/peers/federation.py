@@ -18,8 +18,14 @@ from typing import Any
 import numpy as np
 
 from hobnob.core.network import Network
-from hobnob.ground.errors import ConfigError
-from hobnob.runtimes.peers.certificates import check_name, fingerprint, name_of, split_endpoint
+from hobnob.ground.errors import ConfigError, SettingError
+from hobnob.runtimes.peers.certificates import (
+    Identity,
+    check_name,
+    fingerprint,
+    name_of,
+    split_endpoint,
+)
 
 FORMAT = 1
 
@@ -35,7 +41,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Rules:
+class MeetingRules:
     """What all members do when somebody is late or away. Times are in seconds.
 
     duals      "held": those present go on towards the optimum of all; "dropped": towards their own
@@ -73,7 +79,7 @@ class Federation:
 
     members: tuple[Member, ...]
     network: Network
-    rules: Rules = Rules()
+    rules: MeetingRules = MeetingRules()
     authority: str = field(default="", repr=False)  # PEM of a CA that signed all certificates
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
 
@@ -111,7 +117,7 @@ class Federation:
             if not isinstance(settings.get(table), kind):
                 raise ConfigError(f"{where}: the table [{table}] is missing.")
         rules = settings.get("rules", {})
-        known = [rule.name for rule in fields(Rules)]
+        known = [rule.name for rule in fields(MeetingRules)]
         for key in rules:
             if key not in known:
                 raise ConfigError(
@@ -120,7 +126,7 @@ class Federation:
         return cls(
             tuple(_member(row, where) for row in settings["member"]),
             _network(settings["network"], where),
-            Rules(**rules),
+            MeetingRules(**rules),
             settings.get("authority", ""),
             settings,
         )
@@ -142,6 +148,16 @@ class Federation:
                 return number
         names = ", ".join(member.name for member in self.members)
         raise ConfigError(f"{name!r} is no member of this federation. There are: {names}.")
+
+    def identity(self, name: str, keys: Path) -> Identity:
+        """The member's key and certificate in a folder, if they are those of this file."""
+        member, identity = self.members[self.number(name)], Identity.load(name, keys)
+        if identity.certificate.strip() != member.certificate.strip():
+            raise SettingError(
+                f"The certificate of {name} in {keys} is not the one in the federation file. Use "
+                f"the keys that it was made with, or have it made anew."
+            )
+        return identity
 
     def neighbours(self, number: int) -> list[int]:
         """The members that share a link with this one."""

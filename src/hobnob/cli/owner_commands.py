@@ -104,10 +104,11 @@ def _add_federation(commands: Any) -> None:
     new.add_argument(
         "--member",
         type=Path,
-        action="append",
+        nargs="+",
+        action="extend",
         required=True,
         metavar="NAME.crt",
-        help="a member's certificate; agents are numbered in the order of members",
+        help="the members' certificates; agents are numbered in this order",
     )
     new.add_argument(
         "--agents",

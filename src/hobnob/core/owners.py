@@ -55,7 +55,7 @@ class Company(NamedTuple):
     turned_away: Mapping[str, int]
 
 
-class Report(NamedTuple):
+class LinkReport(NamedTuple):
     """What one agent here heard of one of its neighbours, which may be here, too."""
 
     place: int  # which of the agents here
@@ -108,7 +108,7 @@ class Owners(Protocol):
         """Ask all members to stop at a common step."""
         ...
 
-    def report(self, rows: np.ndarray) -> list[Report]:
+    def report(self, rows: np.ndarray) -> list[LinkReport]:
         """Exchange one row of numbers an agent with the neighbours at a recorded step.
 
         Returns one for each of the two directions of every link that is up.

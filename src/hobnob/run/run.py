@@ -28,7 +28,7 @@ from hobnob.core.setup import Carrier, Runtime, Setup, Tree
 from hobnob.fast import FastStep, StateLayout
 from hobnob.ground import keys
 from hobnob.ground.errors import ProblemError, SettingError
-from hobnob.run.stays import Stays
+from hobnob.run.owned.stays import Stays
 from hobnob.run.turns import Advance, is_large, run_all, run_until, run_while
 
 _FIRST = np.int32(0)  # a step number of the type that the loop counts with

@@ -26,8 +26,8 @@ from hobnob.run.interrupt import Interrupt
 from hobnob.run.loop import Loop, Plan
 from hobnob.run.observers import Callback, Observer, Observers
 from hobnob.run.options import SolveOptions
-from hobnob.run.own_recorder import OwnRecorder
-from hobnob.run.owners import agreed_algorithm, asked_to_stop
+from hobnob.run.owned.agreed import agreed_algorithm, asked_to_stop
+from hobnob.run.owned.own_recorder import OwnRecorder
 from hobnob.run.progress import ProgressBar
 from hobnob.run.recorder import Metrics, Recorder
 from hobnob.run.result import Result, result_of

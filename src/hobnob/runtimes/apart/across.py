@@ -19,7 +19,7 @@ from hobnob.core.setup import Setup, Tree
 from hobnob.fast import HostCall
 from hobnob.ground import keys
 from hobnob.runtimes.apart.halo import TOKEN, Halo
-from hobnob.runtimes.apart.wire import Wire
+from hobnob.runtimes.apart.wiring import Wire
 from hobnob.runtimes.simulate.rows import Tables, of_own_axis, stacked
 
 

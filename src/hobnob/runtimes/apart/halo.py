@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from hobnob.core.links import Links
 from hobnob.core.network import Network
 from hobnob.fast import HostCall
-from hobnob.runtimes.apart.wire import Round, RoundPlan, Wire, together
+from hobnob.runtimes.apart.wiring import Round, RoundPlan, Wire, together
 from hobnob.runtimes.simulate.mixing import failing_tables, mixed, mixing_tables, without
 from hobnob.runtimes.simulate.neighbours import Neighbours, neighbours_of, symmetric
 

@@ -92,8 +92,8 @@ class Mpi:
         # These import mpi4py, which may be missing and which starts MPI.
         from hobnob.runtimes.apart.across import Across
         from hobnob.runtimes.apart.host_call import host_call
+        from hobnob.runtimes.mpi.mpi_wire import MpiWire
         from hobnob.runtimes.mpi.ranks import MpiGroup
-        from hobnob.runtimes.mpi.wire import MpiWire
 
         wire = MpiWire(_world(), self._line, self.sent)
         return MpiGroup(wire, self.parts), Across(setup, wire, self.parts, host_call())

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from hobnob.runtimes.mpi.wire import MpiWire
+from hobnob.core.owners import Owners
+from hobnob.runtimes.mpi.mpi_wire import MpiWire
 
 T = TypeVar("T")
 
@@ -16,7 +17,7 @@ T = TypeVar("T")
 class MpiGroup:
     """The ranks of one job. Every call here waits for all of them."""
 
-    owners = None
+    owners: Owners | None = None
 
     def __init__(self, wire: MpiWire, parts: list[np.ndarray]):
         self._wire, self.parts = wire, parts

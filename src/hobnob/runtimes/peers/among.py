@@ -11,11 +11,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from hobnob.core.owners import Company, Report
+from hobnob.core.owners import Company, LinkReport
 from hobnob.core.setup import Setup, Tree
-from hobnob.runtimes.peers.frames import Kind
+from hobnob.runtimes.peers.frames import FrameKind
+from hobnob.runtimes.peers.peer_wire import PeerWire
 from hobnob.runtimes.peers.rounds import Parcel, Rounds
-from hobnob.runtimes.peers.wire import PeerWire
 
 _DOUBLE = np.dtype(np.float64)
 
@@ -127,7 +127,7 @@ class AmongOwners:
             self._talk.allow(size)
             parcels[number] = Parcel(rows, size)
         dtype = next(iter(own.values()))[0].dtype
-        for number, theirs in self._rounds.exchange(Kind.FLOWS, dtype, parcels).items():
+        for number, theirs in self._rounds.exchange(FrameKind.FLOWS, dtype, parcels).items():
             at, settled = 0, []
             for mine in own[number]:
                 other = theirs[at : at + mine.size].reshape(mine.shape)
@@ -155,14 +155,14 @@ class AmongOwners:
 
     # --- what recorded steps tell --------------------------------------------------------------
 
-    def report(self, rows: np.ndarray) -> list[Report]:
+    def report(self, rows: np.ndarray) -> list[LinkReport]:
         rows = np.ascontiguousarray(rows, _DOUBLE)
         parcels = {}
         for number, crossing in self._crossing.items():
             size = rows[0].nbytes * len(crossing.heard)
             self._talk.allow(size)
             parcels[number] = Parcel([rows[crossing.senders]], size)
-        found = self._rounds.exchange(Kind.REPORT, _DOUBLE, parcels)
+        found = self._rounds.exchange(FrameKind.REPORT, _DOUBLE, parcels)
         heard = {int(k): (0, rows[place]) for place, k in enumerate(self._here)}
         for number, numbers in found.items():
             theirs = self._crossing[number].heard.tolist()
@@ -172,7 +172,7 @@ class AmongOwners:
                 for j, row in zip(theirs, numbers.reshape(len(theirs), -1), strict=True)
             }
         return [
-            Report(place, j, heard[j][0], float(self._W[k, j]), heard[j][1])
+            LinkReport(place, j, heard[j][0], float(self._W[k, j]), heard[j][1])
             for place, k in enumerate(self._here.tolist())
             for j in self._neighbours[k]
             if j in heard

@@ -14,23 +14,23 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from hobnob.core.owners import Company, Neighbour
-from hobnob.runtimes.peers.bell import Bell
 from hobnob.runtimes.peers.certificates import Identity
 from hobnob.runtimes.peers.federation import Federation
 from hobnob.runtimes.peers.frames import (
     NEVER,
     NUMBERS,
+    FrameKind,
     Head,
-    Kind,
     Refusal,
     numbers_in,
     read_head,
     write_head,
 )
-from hobnob.runtimes.peers.journal import Journal
-from hobnob.runtimes.peers.link import Edge, Link, payload_of
+from hobnob.runtimes.peers.notes.bell import Bell
+from hobnob.runtimes.peers.notes.journal import Journal
+from hobnob.runtimes.peers.notes.link import Edge, Link, payload_of
+from hobnob.runtimes.peers.notes.status import Phase, Roster, Status
 from hobnob.runtimes.peers.session import HELLO, Handshake, empty_frame
-from hobnob.runtimes.peers.status import Phase, Status, Table
 from hobnob.runtimes.peers.transport import Transport
 
 _TICK = 0.05  # seconds between two looks at the clock
@@ -55,7 +55,7 @@ class Conversation:
         self.links = {n: Link(n, members[n]) for n in federation.neighbours(me)}
         self.changed = threading.Condition()  # its lock guards everything here
         self.born = time.time_ns()
-        self.table = Table(len(members), me, self.born)
+        self.table = Roster(len(members), me, self.born)
         self.phase, self.step, self.stop, self.waiting = Phase.ARRIVING, 0, NEVER, False
         self.awaited: set[int] = set()  # the neighbours that the present round has not heard yet
         self.bell = Bell()
@@ -86,7 +86,7 @@ class Conversation:
         """Frames of numbers may be this large."""
         self._largest = max(self._largest, size)
 
-    def head(self, link: Link, kind: Kind, *, size: int = 0, **more: int) -> Head:
+    def head(self, link: Link, kind: FrameKind, *, size: int = 0, **more: int) -> Head:
         given = {"epoch": link.epoch, "step": self.step, "stop": self.stop, **more}
         return Head(kind, self._run, self.me, link.number, size=size, **given)
 
@@ -106,9 +106,9 @@ class Conversation:
 
     def tell(self, link: Link) -> None:
         if link.met:
-            self.post(link, Kind.STATUS)
+            self.post(link, FrameKind.STATUS)
 
-    def post(self, link: Link, kind: Kind, payload: bytes = b"", **more: int) -> None:
+    def post(self, link: Link, kind: FrameKind, payload: bytes = b"", **more: int) -> None:
         """Have the keeper send a control frame."""
         self._posts.put(lambda: self._send_control(link, kind, payload, more))
 
@@ -162,9 +162,9 @@ class Conversation:
                 raise Refusal("another federation file")  # its hash would be the sender's choice
             if (head.sender, head.receiver) != (link.number, self.me):
                 raise Refusal("another member's name")
-            if head.kind == Kind.HELLO:
+            if head.kind == FrameKind.HELLO:
                 self._on_hello(link, bytes(payload_of(frame)))
-            elif head.kind == Kind.PROOF:
+            elif head.kind == FrameKind.PROOF:
                 self._on_proof(link, bytes(payload_of(frame)))
             else:
                 self._on_tagged(link, head, frame)
@@ -183,14 +183,14 @@ class Conversation:
     def _say_hello(self, link: Link) -> None:
         assert link.handshake is not None
         link.hello_at = time.monotonic()
-        self.post(link, Kind.HELLO, link.handshake.hello)
+        self.post(link, FrameKind.HELLO, link.handshake.hello)
 
     def _on_hello(self, link: Link, theirs: bytes) -> None:
         with self.changed:
             if len(theirs) != HELLO:
                 raise Refusal("wrong size")
             if theirs == link.their_hello and link.proof:
-                self.post(link, Kind.PROOF, link.proof)  # they have not got it
+                self.post(link, FrameKind.PROOF, link.proof)  # they have not got it
                 return
             if link.hellos > _MOST_HELLOS:
                 raise Refusal("too many hellos")
@@ -201,7 +201,7 @@ class Conversation:
         assert link.handshake is not None
         link.their_hello, link.hellos = theirs, link.hellos + 1
         link.proof = link.handshake.hello + theirs + link.handshake.proof(theirs)
-        self.post(link, Kind.PROOF, link.proof)
+        self.post(link, FrameKind.PROOF, link.proof)
 
     def _on_proof(self, link: Link, payload: bytes) -> None:
         theirs, ours, proof = payload[:HELLO], payload[HELLO : 2 * HELLO], payload[2 * HELLO :]
@@ -235,7 +235,7 @@ class Conversation:
         try:
             if head.kind in NUMBERS:
                 numbers = numbers_in(frame, head)
-            elif head.kind == Kind.STATUS:
+            elif head.kind == FrameKind.STATUS:
                 status = Status.unpack(bytes(payload_of(frame)), len(self.table.rows))
         except Refusal as refusal:
             with self.changed:
@@ -258,13 +258,13 @@ class Conversation:
     def _on_control(self, link: Link, head: Head, status: Status | None) -> None:
         if status is not None:
             self._on_status(link, status)
-        elif head.kind == Kind.INVITE:
+        elif head.kind == FrameKind.INVITE:
             self._on_invite(link, head)
-        elif head.kind == Kind.ACCEPT:
+        elif head.kind == FrameKind.ACCEPT:
             self._on_accept(link, head)
-        elif head.kind == Kind.CANCEL and head.epoch == link.epoch:
+        elif head.kind == FrameKind.CANCEL and head.epoch == link.epoch:
             link.drop()
-        elif head.kind == Kind.BYE:
+        elif head.kind == FrameKind.BYE:
             link.done = True
             if head.step != NEVER and link.edge is not Edge.DOWN:
                 self.give_up(link, "it left")
@@ -312,7 +312,7 @@ class Conversation:
             link.margin = min(2 * link.margin, 4096)
         link.invited, link.invited_in = latest + link.margin, link.sessions
         link.invited_epoch = max(link.epoch, status.epoch) + 1
-        self.post(link, Kind.INVITE, step=link.invited, epoch=link.invited_epoch)
+        self.post(link, FrameKind.INVITE, step=link.invited, epoch=link.invited_epoch)
 
     def _on_invite(self, link: Link, head: Head) -> None:
         if link.edge is not Edge.DOWN:
@@ -322,7 +322,7 @@ class Conversation:
         )
         if ready and head.step > self.step and head.epoch > link.epoch:
             link.agree(head.step, head.epoch)
-            self.post(link, Kind.ACCEPT, step=head.step, epoch=head.epoch)
+            self.post(link, FrameKind.ACCEPT, step=head.step, epoch=head.epoch)
         else:
             self.tell(link)
 
@@ -331,7 +331,7 @@ class Conversation:
         if agreed and link.edge is Edge.DOWN and head.step > self.step:
             link.agree(head.step, head.epoch)
             return
-        self.post(link, Kind.CANCEL, epoch=head.epoch)
+        self.post(link, FrameKind.CANCEL, epoch=head.epoch)
         self._invite(link)
 
     # --- the keeper ----------------------------------------------------------------------------
@@ -362,15 +362,17 @@ class Conversation:
                 link.told_at = now
                 self.tell(link)
 
-    def _send_control(self, link: Link, kind: Kind, payload: bytes, more: dict[str, int]) -> None:
+    def _send_control(
+        self, link: Link, kind: FrameKind, payload: bytes, more: dict[str, int]
+    ) -> None:
         with self.changed:
-            if kind == Kind.STATUS:  # as things are now, not when it was asked for
+            if kind == FrameKind.STATUS:  # as things are now, not when it was asked for
                 payload = self._status(link).pack()
             head = self.head(link, kind, size=len(payload), **more)
             link.count(head.size, kind)
         frame = empty_frame(len(payload))
         payload_of(frame)[:] = payload
-        if kind in (Kind.HELLO, Kind.PROOF):
+        if kind in (FrameKind.HELLO, FrameKind.PROOF):
             write_head(frame, head)
             self._transport.send(link.name, frame)
         else:

@@ -20,7 +20,7 @@ HEAD = _HEAD.size
 OVERHEAD = HEAD + TAG
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     HELLO = 1  # a fresh key and who says so, not yet proven
     PROOF = 2  # signs both hellos
     STATUS = 3  # where I am, and what I know of everybody
@@ -33,8 +33,10 @@ class Kind(IntEnum):
     REPORT = 10  # what a recorded step tells the neighbours
 
 
-NUMBERS = frozenset({Kind.ROUND, Kind.FLOWS, Kind.REPORT})  # in the order of the run, both ways
-_KINDS = frozenset(int(kind) for kind in Kind)
+NUMBERS = frozenset(
+    {FrameKind.ROUND, FrameKind.FLOWS, FrameKind.REPORT}
+)  # in the order of the run, both ways
+_KINDS = frozenset(int(kind) for kind in FrameKind)
 _DTYPES = {1: np.dtype(np.float64), 2: np.dtype(np.float32), 3: np.dtype(np.uint8)}
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 

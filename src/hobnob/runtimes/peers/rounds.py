@@ -14,10 +14,10 @@ import numpy as np
 from hobnob.core.algorithm import Scale
 from hobnob.ground.errors import PeerError
 from hobnob.runtimes.peers.conversation import Conversation
-from hobnob.runtimes.peers.frames import NEVER, OVERHEAD, Kind, code_of
-from hobnob.runtimes.peers.link import Edge, Link, payload_of
+from hobnob.runtimes.peers.frames import NEVER, OVERHEAD, FrameKind, code_of
+from hobnob.runtimes.peers.notes.link import Edge, Link, payload_of
+from hobnob.runtimes.peers.notes.status import Phase
 from hobnob.runtimes.peers.session import empty_frame
-from hobnob.runtimes.peers.status import Phase
 
 _LOOK = 0.05  # seconds between two looks at the clock while waiting
 _LONGEST_PAUSE = 1.0  # seconds between two steps of a member that is alone
@@ -119,7 +119,7 @@ class Rounds:
             for link in talk.links.values():
                 if link.edge is Edge.DUE and link.due <= step:
                     if link.due < step:
-                        talk.post(link, Kind.CANCEL, epoch=link.epoch)
+                        talk.post(link, FrameKind.CANCEL, epoch=link.epoch)
                         link.drop()
                         continue
                     link.edge, link.heard_at = Edge.UP, time.monotonic()
@@ -174,7 +174,7 @@ class Rounds:
     # --- a round -------------------------------------------------------------------------------
 
     def exchange(
-        self, kind: Kind, dtype: np.dtype[Any], parcels: Mapping[int, Parcel]
+        self, kind: FrameKind, dtype: np.dtype[Any], parcels: Mapping[int, Parcel]
     ) -> dict[int, np.ndarray]:
         """Send each neighbour its parcel and wait for theirs. Who is missing in the answer is away.
 
@@ -235,7 +235,7 @@ class Rounds:
         link: Link,
         found: int,
         numbers: np.ndarray,
-        kind: Kind,
+        kind: FrameKind,
         dtype: np.dtype[Any],
         parcel: Parcel,
     ) -> bool:
@@ -277,7 +277,7 @@ class Rounds:
             live = [link for link in talk.links.values() if link.edge is Edge.UP]
             for link in talk.links.values():
                 if link.met:
-                    talk.post(link, Kind.BYE, step=NEVER if finished else talk.step)
+                    talk.post(link, FrameKind.BYE, step=NEVER if finished else talk.step)
             while finished and any(link.edge is Edge.UP and not link.done for link in live):
                 if time.monotonic() > limit:
                     break

@@ -9,7 +9,7 @@ from mpi4py import MPI
 
 from hobnob.fast import Addresses
 from hobnob.ground.cores import cpus
-from hobnob.runtimes.apart.wire import RoundPlan, together
+from hobnob.runtimes.apart.wiring import RoundPlan, together
 from hobnob.runtimes.mpi.lifeline import Lifeline
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from hobnob.core.owners import Absence
-from hobnob.runtimes.peers.link import Link
+from hobnob.runtimes.peers.notes.link import Link
 
 _HARMLESS = ("late", "doubled", "before a handshake")  # a few, whenever a connection breaks
 

@@ -10,9 +10,9 @@ from enum import Enum
 import numpy as np
 
 from hobnob.runtimes.peers.federation import Member
-from hobnob.runtimes.peers.frames import HEAD, OVERHEAD, TAG, Head, Kind, Refusal
+from hobnob.runtimes.peers.frames import HEAD, OVERHEAD, TAG, FrameKind, Head, Refusal
+from hobnob.runtimes.peers.notes.status import Phase, Status
 from hobnob.runtimes.peers.session import Handshake, Session
-from hobnob.runtimes.peers.status import Phase, Status
 
 WINDOW = 4  # frames of numbers that may wait: a neighbour can be one round ahead, no more
 KEPT = 2  # sent frames that may have to be sent again
@@ -124,13 +124,13 @@ class Link:
 
     def count(self, size: int, kind: int, came: bool = False) -> None:
         """Bytes of a round's numbers are payload, all others overhead."""
-        payload = size if kind == Kind.ROUND else 0
+        payload = size if kind == FrameKind.ROUND else 0
         self.overhead += OVERHEAD + size - payload
         if came:
             self.received += payload
         else:
             self.sent += payload
-            self.messages += kind == Kind.ROUND
+            self.messages += kind == FrameKind.ROUND
 
 
 def payload_of(frame: bytes | bytearray) -> memoryview:

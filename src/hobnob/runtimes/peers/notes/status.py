@@ -69,7 +69,7 @@ class Status(NamedTuple):
         return cls(born, phase, bool(waiting), bool(up), epoch, generation, step, expected, table)
 
 
-class Table:
+class Roster:
     """What one member knows of all members."""
 
     def __init__(self, members: int, me: int, born: int):

@@ -9,8 +9,8 @@ import numpy as np
 
 from hobnob.fast import Addresses, HostFunction
 from hobnob.ground.errors import SettingError
-from hobnob.runtimes.apart.wire import RoundPlan
-from hobnob.runtimes.peers.frames import Kind
+from hobnob.runtimes.apart.wiring import RoundPlan
+from hobnob.runtimes.peers.frames import FrameKind
 from hobnob.runtimes.peers.rounds import Parcel, Rounds
 
 
@@ -83,7 +83,7 @@ class PeerRound:
             else:
                 pieces, count = [block[rows][goes[out]]], int(comes[places].sum())
             parcels[number] = Parcel(pieces, count * plan.row_bytes)
-        found = self._rounds.exchange(Kind.ROUND, plan.dtype, parcels)
+        found = self._rounds.exchange(FrameKind.ROUND, plan.dtype, parcels)
         for number, places in self._in.items():
             if number not in found:  # its rows have no weight, but must be numbers: they are 0
                 gone |= self._crossing[number]

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hobnob.core.owners import Owners, Report
+from hobnob.core.owners import LinkReport, Owners
 from hobnob.core.setup import Tree
 from hobnob.ground.errors import SettingError
 from hobnob.run.observers import Row
@@ -106,7 +106,7 @@ class OwnRecorder(Recorder):
             estimates[place] -= flowed
         return estimates
 
-    def _flow(self, estimates: np.ndarray, heard: list[tuple[Report, np.ndarray]]) -> None:
+    def _flow(self, estimates: np.ndarray, heard: list[tuple[LinkReport, np.ndarray]]) -> None:
         before, self._flowed = self._flowed, {}
         for report, theirs in heard:
             key = report.place, report.other, report.epoch

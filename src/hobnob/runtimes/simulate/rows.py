@@ -53,7 +53,7 @@ class Rows:
     def __init__(self, setup: Setup):
         network, dtype, self._links = setup.network, setup.problem.dtype, setup.links
         levels = {"": network, **network.levels}
-        neighbours: dict[str, Neighbours]
+        neighbours: dict[str, Neighbours] = {}
         if setup.algorithm.flows:
             neighbours = {
                 level: neighbours_of(symmetric(W.sparse), W.most_links, W.ends, dtype)

@@ -83,6 +83,7 @@ def test_it_finds_the_solution_while_links_fail(kind: str) -> None:
 def test_at_the_solution_local_steps_stand_still(kind: str) -> None:
     """There D / tau is the step that an agent's own direction asks for, and takes it back."""
     problem, algorithm = posed(), KINDS[kind]
+    gamma: Any = algorithm.gamma
     with problem.precision():
         run = simulated(problem, hb.ring(8), algorithm)
         state = run.advance(run.initial_state(), 0, 1500).state
@@ -92,7 +93,7 @@ def test_at_the_solution_local_steps_stand_still(kind: str) -> None:
     gradients = [own["A"][k] @ y[k] - own["B"][k] @ x[k] - own["c"][k] for k in range(8)]
     D = np.asarray(state.y_flows).sum(axis=1) / 2
     assert np.abs(D).max() > 0.1
-    np.testing.assert_allclose(D / 4, -algorithm.gamma * np.array(gradients), atol=1e-12)
+    np.testing.assert_allclose(D / 4, -gamma * np.array(gradients), atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)

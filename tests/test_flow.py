@@ -260,6 +260,7 @@ def test_a_link_that_a_wire_lost_carries_nothing() -> None:
     lost = np.array([False, True, False, False])  # 03
     with jax.enable_x64(True):
         halo = Halo(network, parts, LossyWire(far, lost), None, np.float64, call_by_io, flows=True)
+        assert halo.neighbours is not None
         (weights, theirs), _ = halo.hear(
             halo.neighbours, None, jnp.zeros((), jnp.int32), jnp.asarray(near)
         )

@@ -249,7 +249,8 @@ class NamesTooFew(Keeps):
     """A second memory that nobody would repair."""
 
     def init(self, agent: hb.Agent) -> Any:
-        return KeptTwice(*super().init(agent), agent.zeros(agent.links(), agent.dim_y))
+        x, y, z, kept = super().init(agent)
+        return KeptTwice(x, y, z, kept, agent.zeros(agent.links(), agent.dim_y))
 
     def step(self, agent: hb.Agent, state: Any) -> Any:
         after = super().step(agent, Kept(*state[:4]))

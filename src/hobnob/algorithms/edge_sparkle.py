@@ -174,8 +174,11 @@ class EdgeSPARKLE(Algorithm):
         if three:
             x, x_flows = settle(v_x, x_flows, "x")  # (5)
         else:
-            v, flows = (v_x, v_y, v_z), (x_flows, y_flows, z_flows)
-            (x, y, z), (x_flows, y_flows, z_flows) = settle(v, flows, None)  # (5)
+            v = {"x": v_x, "y": v_y, "z": v_z}
+            flows = {"x": x_flows, "y": y_flows, "z": z_flows}
+            u, flows = settle(v, flows, None)  # (5)
+            x, y, z = u["x"], u["y"], u["z"]
+            x_flows, y_flows, z_flows = flows["x"], flows["y"], flows["z"]
         return State(agent.project(x), y, z, r, b_y, b_z, x_flows, y_flows, z_flows)
 
 

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from hobnob.run.result import Result
     from hobnob.run.solve import solve
     from hobnob.runtimes.mpi import Mpi
+    from hobnob.runtimes.peers import Peers
     from hobnob.runtimes.simulate import Simulate
     from hobnob.studies.compare import Comparison, compare
 
@@ -139,6 +140,7 @@ _HOMES = {
     "run.result": ("Result",),
     "run.solve": ("solve",),
     "runtimes.mpi": ("Mpi",),
+    "runtimes.peers": ("Peers",),
     "runtimes.simulate": ("Simulate",),
     "studies.compare": ("Comparison", "compare"),
 }
@@ -185,6 +187,7 @@ __all__ = [
     "Mpi",
     "Network",
     "NetworkError",
+    "Peers",
     "Penalty",
     "Problem",
     "ProblemError",

@@ -15,12 +15,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from hobnob.algorithms.adaptive import Adaptive
+from hobnob.algorithms.edge_sparkle import EdgeSPARKLE
 from hobnob.algorithms.lopa import LoPA
 from hobnob.algorithms.sparkle import SPARKLE
 from hobnob.analysis.estimates import Estimates, estimate
 from hobnob.analysis.linear_model import LinearModel, Settings
 from hobnob.analysis.mean_system import Cost
-from hobnob.core.algorithm import Algorithm
+from hobnob.core.algorithm import Algorithm, Scale
 from hobnob.core.network import Network
 from hobnob.core.problem import Problem
 from hobnob.core.schedules import InverseRule, Schedule, SettlingRule, capped, settling
@@ -297,3 +298,8 @@ def _cautious(known: Estimates, steps: int | None) -> Choice:
         f"half of what the curvatures there allow; they fall after half of {steps:,} steps."
     )
     return Choice(algorithm, steps, None, why, cost=known.cost)
+
+
+def across_owners(scale: Scale) -> Algorithm:
+    """For owners who see no data but their own: exact, and it survives that members come and go."""
+    return EdgeSPARKLE.suggest(scale)

@@ -16,26 +16,30 @@
     beta = { rule = "nonconvex", scale = 10 }
     ...
 
-Every option of a problem, a network or an algorithm is a key of its table. A network's size is the
-problem's number of agents; instead of a name it may have `edges` or a `matrix`. A table
-[network.levels.y] describes a network of its own for one level of the algorithm. Without
-[algorithm] a method and its step sizes are chosen. A table [beside] is a second algorithm, which
-runs after the first and is shown beside it.
+Every option of a problem, a network or an algorithm is a key of its table. A problem may also be a
+function in a file of the user's own, name = "mine.py:problem", and have one file an agent, data =
+["a.csv", "b.csv"]; own_problem.py tells how. A network's size is the problem's number of agents;
+instead of a name it may have `edges` or a `matrix`. A table [network.levels.y] describes a network
+of its own for one level of the algorithm. Without [algorithm] a method and its step sizes are
+chosen. A table [beside] is a second algorithm, which runs after the first and is shown beside it. A
+table [rules] is for runs of several owners.
 """
 
 from __future__ import annotations
 
 import inspect
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import networkx as nx
 
-from hobnob import algorithms, networks, problems
+from hobnob import algorithms, networks
 from hobnob.analysis.exact import affordable, curvature
+from hobnob.cli.calls import Settings, call, call_with, check_options
+from hobnob.cli.own_problem import make_problem, resolved
 from hobnob.core import schedules
 from hobnob.core.algorithm import Algorithm
 from hobnob.core.links import Cut, Drop, Failure, Silent
@@ -53,11 +57,10 @@ OPTIONS = (
     "checkpoint_seconds",
 )
 TABLES = ("problem", "network", "algorithm", "beside")
+OTHERS = ("links", "rules")  # tables without a name
 NEEDED = ("problem", "network")
 FAILURES = {"drop": Drop, "cut": Cut, "silent": Silent}  # the keys of [links]
 RULES = ("nonconvex", "pl_outer", "pl_average", "capped", "power", "settling")
-
-Settings = dict[str, Any]
 
 
 class Job(NamedTuple):
@@ -89,29 +92,32 @@ def read(path: Path, changes: Sequence[str] = ()) -> Settings:
     for change in changes:
         _apply(settings, change)
     _check_keys(settings, path)
-    data = settings["problem"].get("data")
-    if isinstance(data, str) and (path.parent / data).is_file():
-        # The run may be resumed from another working directory.
-        settings["problem"]["data"] = str((path.parent / data).resolve())
+    _find_files(settings["problem"], path.parent)
     return settings
 
 
 def build(settings: Settings) -> Job:
-    problem, network, links = scene(settings)
+    problem, network, links = _scene(settings)
     return Job(
         problem,
         network,
-        _algorithm(settings, "algorithm", problem),
-        _algorithm(settings, "beside", problem),
+        algorithm_of(settings, "algorithm", problem),
+        algorithm_of(settings, "beside", problem),
         {name: settings[name] for name in OPTIONS if name in settings}
         | ({"links": links} if links is not None else {}),
     )
 
 
 def scene(settings: Settings) -> Scene:
-    problem = _call("problem", problems.get, settings["problem"])
-    links = _links(settings["links"]) if "links" in settings else None
-    return Scene(problem, _network(settings["network"], problem.size), links)
+    """With the data of all agents in this process."""
+    found = _scene(settings)
+    return found._replace(problem=found.problem.loaded())
+
+
+def _scene(settings: Settings) -> Scene:
+    problem = make_problem(settings["problem"])
+    network = network_of(settings["network"], problem.size)
+    return Scene(problem, network, links_of(settings))
 
 
 def given_algorithm(settings: Settings) -> dict[str, Any]:
@@ -125,14 +131,24 @@ def given_algorithm(settings: Settings) -> dict[str, Any]:
         return {}
     kind = algorithms.get(table["name"])
     if {f.name for f in fields(kind) if f.default is MISSING} <= set(own):
-        return {f"{table['name']} as given": _call("algorithm", algorithms.get, {**table, **own})}
-    _check_options(f"[algorithm] {table['name']}", kind, own)
+        return {f"{table['name']} as given": call("algorithm", algorithms.get, {**table, **own})}
+    check_options(f"[algorithm] {table['name']}", kind, own)
     words = ", ".join(f"{key} = {value}" for key, value in own.items())
     return {f"{table['name']}, {words}": lambda scale: replace(kind.suggest(scale), **own)}
 
 
+def _find_files(table: Settings, folder: Path) -> None:
+    """Files are beside the configuration; the run may be resumed from another working directory."""
+    table["name"] = resolved(table["name"], folder)
+    data = table.get("data")
+    if isinstance(data, list) and all(isinstance(file, str) for file in data):
+        table["data"] = [str((folder / file).resolve()) for file in data]
+    elif isinstance(data, str) and (folder / data).is_file():
+        table["data"] = str((folder / data).resolve())
+
+
 def _check_keys(settings: Settings, path: Path) -> None:
-    known = (*OPTIONS, *TABLES, "links")
+    known = (*OPTIONS, *TABLES, *OTHERS)
     unknown = sorted(set(settings) - set(known))
     if unknown:
         raise ConfigError(
@@ -156,12 +172,12 @@ def _apply(settings: Settings, change: str) -> None:
     table, _, name = key.rpartition(".")
     if not table and name not in OPTIONS:
         table = "algorithm"  # gamma=0.1 is clear enough
-    if table and table not in (*TABLES, "links"):
+    if table and table not in (*TABLES, *OTHERS):
         raise ConfigError(f"--set {change}: there is no table [{table}].")
     (settings.setdefault(table, {}) if table else settings)[name] = value
 
 
-def _network(table: Settings, size: int) -> Network:
+def network_of(table: Settings, size: int) -> Network:
     table = dict(table)
     levels = table.pop("levels", {})
     network = _one_network(table, size)
@@ -181,13 +197,15 @@ def _one_network(table: Settings, size: int) -> Network:
         graph.add_edges_from(table["edges"])
         return Network(graph, **weights)
     first = next(iter(inspect.signature(networks.get(table["name"])).parameters))
-    return _call("network", networks.get, {first: size, **table})
+    return call("network", networks.get, {first: size, **table})
 
 
-def _links(table: Settings) -> list[Failure]:
+def links_of(settings: Settings) -> list[Failure] | None:
     """`drop` is a probability; `cut` and `silent` are lists of what `Cut` and `Silent` take."""
+    if "links" not in settings:
+        return None
     failures: list[Failure] = []
-    for kind, given in table.items():
+    for kind, given in settings["links"].items():
         if kind not in FAILURES:
             raise ConfigError(f"[links] has no {kind!r}. There are: {', '.join(FAILURES)}.")
         rows = given if kind != "drop" and isinstance(given, list) else [[given]]
@@ -198,7 +216,7 @@ def _links(table: Settings) -> list[Failure]:
     return failures
 
 
-def _algorithm(settings: Settings, kind: str, problem: Problem) -> Algorithm | None:
+def algorithm_of(settings: Settings, kind: str, problem: Problem) -> Algorithm | None:
     if kind not in settings:
         return None
     table = settings[kind]
@@ -208,7 +226,7 @@ def _algorithm(settings: Settings, kind: str, problem: Problem) -> Algorithm | N
     if missing:
         raise ConfigError(f"[{kind}] {table['name']} needs {missing[0]}.{_hint(missing, problem)}")
     table = {key: _schedule(key, value) for key, value in table.items()}
-    return _call(kind, algorithms.get, table)
+    return call(kind, algorithms.get, table)
 
 
 def _hint(missing: list[str], problem: Problem) -> str:
@@ -227,33 +245,4 @@ def _schedule(key: str, value: Any) -> Any:
     rule = value.get("rule")
     if rule not in RULES:
         raise ConfigError(f"{key}: the rule {rule!r} is not known. There are: {', '.join(RULES)}.")
-    return _call_with(f"{key}, rule {rule}", getattr(schedules, rule), value, leave_out="rule")
-
-
-def _call(kind: str, get: Callable[[str], Any], table: Settings) -> Any:
-    return _call_with(f"[{kind}] {table['name']}", get(table["name"]), table, leave_out="name")
-
-
-def _call_with(where: str, made: Callable[..., Any], table: Settings, leave_out: str) -> Any:
-    options = {key: value for key, value in table.items() if key != leave_out}
-    parameters = _check_options(where, made, options)
-    missing = [
-        name for name, p in parameters.items() if p.default is p.empty and name not in options
-    ]
-    if missing:
-        raise ConfigError(f"{where} needs {missing[0]!r}.")
-    try:
-        return made(**options)
-    except TypeError as error:
-        raise ConfigError(f"{where}: {error}.") from error
-
-
-def _check_options(where: str, made: Callable[..., Any], options: Settings) -> Mapping[str, Any]:
-    """The parameters of `made`. Raise if an option is not one of them."""
-    parameters = inspect.signature(made).parameters
-    for key in options:
-        if key not in parameters:
-            raise ConfigError(
-                f"{where}: there is no option {key!r}. There are: {', '.join(parameters)}."
-            )
-    return parameters
+    return call_with(f"{key}, rule {rule}", getattr(schedules, rule), value, leave_out="rule")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hobnob.cli import owner_commands
 from hobnob.cli.launch import BAD_INPUT, DONE, INTERRUPTED, NOT_CONVERGED, exit_code, run_on_ranks
 from hobnob.ground.errors import HobnobError
 
@@ -117,6 +118,8 @@ def _parser() -> argparse.ArgumentParser:
     for command, what in ((reproduce, "study"), (compare, "comparison")):
         command.add_argument("--workers", type=int, metavar="N", help="processes (default: cores)")
         command.add_argument("--out", type=Path, metavar="DIR", help=f"the {what}'s folder")
+
+    owner_commands.add_parsers(commands)
 
     listing = commands.add_parser("list", help="the algorithms, problems, networks and metrics")
     listing.set_defaults(act=_list)

@@ -1,7 +1,8 @@
 """A run's folder: its configuration, its checkpoint and its results.
 
 config.toml, versions.json and command.txt are written at the start and the checkpoint during the
-run. history.csv, final.npz, result.json and report.html are written when it ends or is stopped.
+run. history.csv, final.npz, result.json and report.html are written when it ends or is stopped. In
+the folder of a run across owners, federation.toml takes the place of config.toml.
 """
 
 from __future__ import annotations
@@ -17,28 +18,27 @@ from hobnob.ground.errors import CheckpointError, ConfigError, DivergenceError
 from hobnob.ground.files import write_whole
 
 if TYPE_CHECKING:
-    from hobnob.cli.config import Job
+    from hobnob.core.problem import Problem
     from hobnob.core.setup import Runtime
     from hobnob.run.result import Result
     from hobnob.run.store import Resume
 
 CONFIG, VERSIONS, COMMAND = "config.toml", "versions.json", "command.txt"
+FEDERATION = "federation.toml"
 HISTORY, FINAL, RESULT, REPORT = "history.csv", "final.npz", "result.json", "report.html"
 BESIDE = "beside"  # the folder of the second algorithm's checkpoint, and the start of its history
 
 
 def create(folder: Path | None, settings: dict[str, Any]) -> Path:
     """A new folder with the configuration in it."""
-    from hobnob.ground.versions import of_everything
-
-    folder = folder or _next_number(Path("runs"))
+    folder = folder or next_number(Path("runs"))
     if (folder / CONFIG).exists():
         raise ConfigError(
             f"{folder} already holds a run. Go on with it by `hobnob resume {folder}`, or choose "
             f"another folder."
         )
     _write_settings(folder, settings)
-    write_whole(folder / VERSIONS, json.dumps(of_everything(), indent=2).encode())
+    write_versions(folder)
     return folder
 
 
@@ -83,13 +83,14 @@ def execute(
     except DivergenceError as error:
         if not leads:
             raise
-        _write_history(folder / HISTORY, error.history, job.options.get("seed"))
+        write_history(folder / HISTORY, error.history, job.options.get("seed"))
         error.args = (f"{error} On the command line: hobnob resume {folder} --set KEY=VALUE.",)
         facts = {"title": job.problem.name, "status": "diverged", "message": str(error)}
         write_whole(folder / RESULT, json.dumps({**facts, "table": []}, indent=2).encode())
         raise
     if leads:
-        _write_result(folder, job, result, beside)
+        problem = job.problem.loaded() if runtime is None else job.problem
+        write_result(folder, problem, result, beside)
     return result
 
 
@@ -98,10 +99,13 @@ def show(folder: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    _check_exists(folder)
+    across = (folder / FEDERATION).is_file()
+    if not across:
+        _check_exists(folder)
+    go_on = f"Go on with: {command_of(folder) if across else f'hobnob resume {folder}'}"
     console = Console(highlight=False)
     if not (folder / RESULT).exists():
-        console.print(f"{folder}: not finished. Go on with: hobnob resume {folder}")
+        console.print(f"{folder}: not finished. {go_on}", soft_wrap=True)
         return
     result = json.loads((folder / RESULT).read_text())
     table = Table(title=result["title"], title_justify="left", box=None, pad_edge=False)
@@ -116,33 +120,25 @@ def show(folder: Path) -> None:
         console.print(result["choice"])
     console.print(result["message"])
     if result["status"] == "interrupted":
-        console.print(f"Go on with: hobnob resume {folder}")
+        console.print(go_on, soft_wrap=True)
     if result["status"] != "diverged":
         console.print(f"Report: {(folder / REPORT).resolve()}", soft_wrap=True)
 
 
-def _write_result(folder: Path, job: Job, result: Result, beside: Result | None) -> None:
-    import jax
-    import numpy as np
-
+def write_result(
+    folder: Path, problem: Problem, result: Result, beside: Result | None = None
+) -> None:
+    """History, arrays, page and summary of a run in this process."""
     from hobnob.report.run_page import run_page
     from hobnob.run.summary import summarise
 
-    _write_history(folder / HISTORY, result.history, result.settings["seed"])
+    write_history(folder / HISTORY, result.history, result.settings["seed"])
     if beside is not None:
         where = folder / f"{BESIDE}-{HISTORY}"
-        _write_history(where, beside.history, beside.settings["seed"])
-    leaves = {}
-    for name, tree in {"x": result.x, "y": result.y, "agents": result.agents}.items():
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-            leaves[name + jax.tree_util.keystr(path)] = leaf
-    archive = io.BytesIO()
-    np.savez(archive, allow_pickle=False, **leaves)
-    write_whole(folder / FINAL, archive.getvalue())
-    summary = summarise(job.problem, result, beside)
-    command = (folder / COMMAND).read_text() if (folder / COMMAND).exists() else ""
-    versions = json.loads((folder / VERSIONS).read_text())
-    run_page(folder / REPORT, summary, versions, command)
+        write_history(where, beside.history, beside.settings["seed"])
+    write_arrays(folder, result)
+    summary = summarise(problem, result, beside)
+    run_page(folder / REPORT, summary, versions_of(folder), command_of(folder))
     content = {
         "title": summary.title,
         "status": result.status,
@@ -155,7 +151,35 @@ def _write_result(folder: Path, job: Job, result: Result, beside: Result | None)
     write_whole(folder / RESULT, json.dumps(content, indent=2, default=float).encode())
 
 
-def _write_history(path: Path, history: dict[str, Any], seeds: Any) -> None:
+def write_arrays(folder: Path, result: Result) -> None:
+    """final.npz: x and y, the mean and every agent's own."""
+    import jax
+    import numpy as np
+
+    leaves = {}
+    for name, tree in {"x": result.x, "y": result.y, "agents": result.agents}.items():
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+            leaves[name + jax.tree_util.keystr(path)] = leaf
+    archive = io.BytesIO()
+    np.savez(archive, allow_pickle=False, **leaves)
+    write_whole(folder / FINAL, archive.getvalue())
+
+
+def write_versions(folder: Path) -> None:
+    from hobnob.ground.versions import of_everything
+
+    write_whole(folder / VERSIONS, json.dumps(of_everything(), indent=2).encode())
+
+
+def versions_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / VERSIONS).read_text())
+
+
+def command_of(folder: Path) -> str:
+    return (folder / COMMAND).read_text() if (folder / COMMAND).exists() else ""
+
+
+def write_history(path: Path, history: dict[str, Any], seeds: Any) -> None:
     """Write one row for each recorded step, with exact decimals of every number."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -174,11 +198,13 @@ def _write_settings(folder: Path, settings: dict[str, Any]) -> None:
     write_whole(folder / CONFIG, tomli_w.dumps(settings).encode())
 
 
-def _next_number(parent: Path) -> Path:
+def next_number(parent: Path) -> Path:
     taken = [int(p.name) for p in parent.glob("[0-9]*") if p.name.isdigit()]
     return parent / f"{max(taken, default=0) + 1:04d}"
 
 
 def _check_exists(folder: Path) -> None:
+    if (folder / FEDERATION).is_file():
+        raise CheckpointError(f"{folder} is a run across owners. Go on with: {command_of(folder)}")
     if not (folder / CONFIG).is_file():
         raise CheckpointError(f"{folder} holds no run: there is no {CONFIG} in it.")

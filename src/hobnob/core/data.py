@@ -25,9 +25,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hobnob.core.shards import checked_batch_size, checked_shards
+from hobnob.core.checks.shards import checked_batch_size, checked_shards
 from hobnob.ground.barrier import materialised
-from hobnob.ground.errors import ProblemError
+from hobnob.ground.errors import HobnobError, ProblemError
 from hobnob.ground.threefry import integers, split
 
 Loss = Callable[[Any, Any, Any], jax.Array]
@@ -178,9 +178,12 @@ class Records:
         weights = np.repeat(1 / (self.size * self.lengths), self.lengths)
         return jnp.sum(each * jnp.asarray(weights, each.dtype))
 
-    def traceables(self, loss: Loss) -> list[tuple[Loss, Any]]:
-        """Functions of (x, y, example) that JAX can trace, with an example each."""
-        rows = self.batch_size or int(self.lengths[0])
+    def traceables(self, loss: Loss, whole: int | None = None) -> list[tuple[Loss, Any]]:
+        """Functions of (x, y, example) that JAX can trace, with an example each.
+
+        Where a batch is a shard, it has `whole` records: those of the first agent, if not given.
+        """
+        rows = self.batch_size or whole or int(self.lengths[0])
         example = jax.tree.map(
             lambda a: jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype), self.arrays
         )
@@ -283,7 +286,7 @@ class Simulator:
         each = jax.vmap(lambda place: self.own_mean(loss, x, y, place), in_axes=(self.per_agent,))
         return jnp.mean(each(place))
 
-    def traceables(self, loss: Loss) -> list[tuple[Loss, Any]]:
+    def traceables(self, loss: Loss, whole: int | None = None) -> list[tuple[Loss, Any]]:
         first = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), self.arrays)
         key = jax.eval_shape(lambda: jax.random.key(0, impl="threefry2x32"))
         sampled = (lambda x, y, given: loss(x, y, self._draw(*given)), (key, first))
@@ -320,6 +323,8 @@ class Unread:
     def _read(self, agent: int) -> Any:
         try:
             return self.read(agent)
+        except HobnobError:  # it says what is wrong and where
+            raise
         except Exception as error:
             raise ProblemError(
                 f"{self.label}: the shard of agent {agent} could not be read: "

@@ -7,6 +7,8 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
+from hobnob.core.owners import Owners
+
 T = TypeVar("T")
 
 
@@ -16,18 +18,20 @@ class Group(Protocol):
     parts     the agents of each process, by its rank
     rank      which of them this process is; rank 0 leads: it measures, writes and prints
     crowded   True if processes of this run fill the cores of this machine
+    owners    the other owners, if some agents are theirs; None if this group has all agents
     """
 
     parts: list[np.ndarray]
     rank: int
     crowded: bool
+    owners: Owners | None
 
     @property
     def leads(self) -> bool: ...
 
     @property
     def alone(self) -> bool:
-        """True if there is no other process."""
+        """True if this owner has no other process."""
         ...
 
     @property
@@ -53,14 +57,14 @@ class Group(Protocol):
 
 
 class OneProcess:
-    """All agents in this process."""
+    """All agents of one owner in this process: all there are, unless there are other owners."""
 
     crowded = False
     leads = alone = True
     rank = 0
 
-    def __init__(self, agents: int):
-        self.here = np.arange(agents)
+    def __init__(self, agents: np.ndarray, owners: Owners | None = None):
+        self.here, self.owners = agents, owners
         self.parts = [self.here]
 
     def from_leader(self, act: Callable[[], T]) -> T:

@@ -139,6 +139,7 @@ class Costs:
         draws: for each kind of draw, how many samples it takes at each agent.
         live_links: `(steps, paths) -> [..., links]`, how often each link was up in all those
             rounds, where links fail.
+        agents: whose costs to count, if not all agents'; traffic is then that of their links.
     """
 
     def __init__(
@@ -147,11 +148,14 @@ class Costs:
         networks: Mapping[str, Network],
         draws: Mapping[str, np.ndarray],
         live_links: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
+        agents: np.ndarray | None = None,
     ):
+        agents = np.arange(networks["link"].size) if agents is None else agents
+        self._agents = agents
         self._entries, self._networks, self._live_links = ledger.entries, networks, live_links
         self._units = {
-            "step": np.ones(networks["link"].size, np.int64),
-            **{per: np.asarray(network.degrees, np.int64) for per, network in networks.items()},
+            "step": np.ones(len(agents), np.int64),
+            **{per: np.asarray(net.degrees, np.int64)[agents] for per, net in networks.items()},
             **draws,
         }
         varies = any(callable(loop) for entry in self._entries for loop in entry.loops)
@@ -188,12 +192,12 @@ class Costs:
         }
         if not carried:
             return Traffic(np.zeros((0, 2), np.int64), np.zeros(0, np.int64), parts)
-        if len(carried) == 1:
-            ((per, amounts),) = carried.items()
-            return Traffic(self._networks[per].ends, amounts, parts)
-        # Levels may share a link.
-        every = np.concatenate([self._networks[per].ends for per in carried])
-        return Traffic(*_added_up(every, np.concatenate(list(carried.values()), axis=-1)), parts)
+        links, amounts = self._networks["link"].ends, carried.get("link")
+        if len(carried) > 1 or amounts is None:  # levels may share a link
+            every = np.concatenate([self._networks[per].ends for per in carried])
+            links, amounts = _added_up(every, np.concatenate(list(carried.values()), axis=-1))
+        theirs = np.isin(links, self._agents).any(axis=1)
+        return Traffic(links[theirs], amounts[..., theirs], parts)
 
     def _totals_until(self, step: int) -> dict[str | tuple[str, str], np.ndarray]:
         if self._steady:
@@ -257,11 +261,11 @@ class Costs:
             steps, paths = (np.array(part) for part in zip(*block, strict=True))
             up = up + self._live_links(steps, paths)
         self._rounds_up[entry.site] = self._rounds_up.get(entry.site, 0) + up
-        agents = np.zeros((*up.shape[:-1], len(self._units["step"])), np.int64)
+        agents = np.zeros((*up.shape[:-1], self._networks["link"].size), np.int64)
         for end in ends.T:
             where: Any = (..., end)
             np.add.at(agents, where, up)
-        return agents
+        return agents[..., self._agents]
 
 
 def in_blocks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from functools import cached_property
-from hashlib import sha256
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hobnob.core.checks.program import bounds_digest, loss_digest, program_hash, start_digest
+from hobnob.core.checks.shards import checked_start, precision_of
 from hobnob.core.data import Loss, Place, Records, Simulator, Source, Unread, in_precision
-from hobnob.core.shards import checked_start, precision_of
 from hobnob.ground.errors import ProblemError
 from hobnob.ground.pytrees import VectorLayout, map_numbers
 
@@ -217,20 +217,20 @@ class Problem:
     @cached_property
     def fingerprint(self) -> dict[str, str]:
         """A digest of each part of the problem, so that a mismatch can be named."""
-        start = sha256()
-        for flat in (self.x_layout.ravel(self.x0), self.y_layout.ravel(self.y0)):
-            start.update(flat.dtype.str.encode() + flat.tobytes())
-        bounds = self.x_bounds or ()
         return {
-            "outer loss": self._loss_fingerprint(self.outer, self.outer_data),
-            "inner loss": self._loss_fingerprint(self.inner, self.inner_data),
+            "outer loss": loss_digest(self, self.outer, self.outer_data),
+            "inner loss": loss_digest(self, self.inner, self.inner_data),
             "outer data": self.outer_data.fingerprint(),
             "inner data": self.inner_data.fingerprint(),
-            "starting point": start.hexdigest(),
-            "bounds of x": sha256(b"".join(b.tobytes() for b in bounds)).hexdigest(),
+            "starting point": start_digest(self),
+            "bounds of x": bounds_digest(self),
             # A common one is not named: checkpoints may be older than the difference.
             **({"inner problem": "each agent's own"} if self.personal else {}),
         }
+
+    def program_hash(self) -> str:
+        """A digest of losses, shapes, start and bounds: the same whosever data this process has."""
+        return program_hash(self)
 
     def __repr__(self) -> str:
         own = ", personal" if self.personal else ""
@@ -309,7 +309,7 @@ class Problem:
 
     def _check_loss(self, loss: Loss, source: Source, title: str) -> None:
         trace, example = source.traceables(loss)[0]
-        flat = self._of_flat(trace)
+        flat = self.of_flat(trace)
         start = self.x_layout.ravel(self.x0), self.y_layout.ravel(self.y0)
         try:
             shape = jax.eval_shape(flat, *start, example)
@@ -352,19 +352,9 @@ class Problem:
                 f"not stand for the whole shard. Use jnp.mean over the records."
             )
 
-    def _of_flat(self, loss: Loss) -> Loss:
+    def of_flat(self, loss: Loss) -> Loss:
         """The same loss as a function of flat x and y."""
         return lambda x, y, batch: loss(*self._unravel(x, y), batch)
-
-    def _loss_fingerprint(self, loss: Loss, source: Source) -> str:
-        """A digest of the compiled computation and the constants it closes over."""
-        flat = self.x_layout.ravel(self.x0), self.y_layout.ravel(self.y0)
-        digest = sha256()
-        with self.precision():
-            for trace, example in source.traceables(loss):
-                lowered = jax.jit(self._of_flat(trace)).lower(*flat, example)
-                digest.update(lowered.as_text().encode())
-        return digest.hexdigest()
 
 
 def as_tree(value: Any) -> Any:

@@ -33,6 +33,10 @@ class CheckpointError(HobnobError):
     """A checkpoint is damaged, belongs to another run or was written by another version."""
 
 
+class PeerError(HobnobError):
+    """What other owners' processes do, or an identity, is unusable."""
+
+
 class DivergenceError(HobnobError):
     """The iterates are no longer finite.
 

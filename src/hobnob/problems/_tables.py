@@ -53,6 +53,34 @@ def load(data: Any, positive: Any = None) -> Table:
     return _table(features, np.asarray(labels), positive, "given arrays")
 
 
+def own_table(agent: int, given: Any, features: int, positive: Any) -> Table:
+    """The table of one agent, which may have records of one class alone.
+
+    A LIBSVM file leaves out zeros, so its last features may be missing: they are 0.
+    """
+    try:
+        found, labels = given
+        found, labels = np.asarray(found, np.float64), np.asarray(labels)
+    except (TypeError, ValueError) as error:
+        raise ProblemError(
+            f"data({agent}) must return a pair of arrays (features, labels): {error}."
+        ) from error
+    title = f"the records of agent {agent}"
+    if found.ndim == 2 and found.shape[1] > features:
+        raise ProblemError(f"{title} have {found.shape[1]} features, and there are {features}.")
+    if found.ndim == 2:
+        found = np.pad(found, ((0, 0), (0, features - found.shape[1])))
+    if positive is None and not np.isin(labels, (-1, 0, 1)).all():
+        raise ProblemError(
+            f"{title} have labels that are neither 1 nor -1 (or 0). No agent sees the classes of "
+            f"all, so name the one that is +1 with `positive`."
+        )
+    _check_table(found, labels, title)
+    shown = np.array([_show(code) for code in labels.tolist()], str)
+    signs = np.where(shown == _show(1 if positive is None else positive), 1.0, -1.0)
+    return Table(found, signs, [f"x{i + 1}" for i in range(features)], title)
+
+
 def scaled(features: np.ndarray, scaling: str) -> np.ndarray:
     """Scale each feature over all records. A constant feature becomes 0, not NaN."""
     _checks.one_of("scaling", scaling, ("minmax", "standard", "none"))
@@ -110,6 +138,11 @@ def _file(path: Path, positive: Any) -> Table:
             f"There is neither a data set nor a file {str(path)!r} (looked in {Path.cwd()}). Data "
             f"sets: {', '.join(CLASSIFICATION)}. A file must be in LIBSVM format."
         )
+    return _table(*read_libsvm(path), positive, path.stem)
+
+
+def read_libsvm(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Features [records, features] and labels [records] of a file, as they are."""
     try:
         features, labels = sklearn.datasets.load_svmlight_file(str(path))[:2]
     except (ValueError, OSError, EOFError) as error:
@@ -124,7 +157,7 @@ def _file(path: Path, positive: Any) -> Table:
             f"{path} holds {features.shape[0]} records of {features.shape[1]} features. That is "
             f"too large for a dense table (the limit is {LARGEST:.0e} numbers): select features."
         )
-    return _table(features.toarray(), labels, positive, path.stem)
+    return features.toarray(), labels
 
 
 def _first_bad_line(path: Path) -> str:
@@ -149,6 +182,17 @@ def _table(
     classes: list[str] | None = None,
     names: Any = None,
 ) -> Table:
+    _check_table(features, labels, title)
+    if classes is None:
+        codes = np.unique(labels)
+        classes = [_show(code) for code in codes]
+        labels = np.asarray(classes)[np.searchsorted(codes, labels)]
+    chosen = _positive_class(classes, positive, title)
+    names = list(names) if names is not None else [f"x{i + 1}" for i in range(features.shape[1])]
+    return Table(features, np.where(labels == chosen, 1.0, -1.0), names, title)
+
+
+def _check_table(features: np.ndarray, labels: np.ndarray, title: str) -> None:
     if features.ndim != 2 or labels.shape != features.shape[:1] or features.size == 0:
         raise ProblemError(
             f"{title}: features must be [records, features] and labels [records], not "
@@ -164,13 +208,6 @@ def _table(
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         row = int(np.argmax(~np.isfinite(labels)))
         raise ProblemError(f"{title}: the label of record {row} (counted from 0) is not finite.")
-    if classes is None:
-        codes = np.unique(labels)
-        classes = [_show(code) for code in codes]
-        labels = np.asarray(classes)[np.searchsorted(codes, labels)]
-    chosen = _positive_class(classes, positive, title)
-    names = list(names) if names is not None else [f"x{i + 1}" for i in range(features.shape[1])]
-    return Table(features, np.where(labels == chosen, 1.0, -1.0), names, title)
 
 
 def _show(code: Any) -> str:

@@ -23,6 +23,7 @@ import numpy as np
 
 from hobnob.core.problem import Problem
 from hobnob.problems import _checks, _tables
+from hobnob.problems._halves import Manner, apart, dealt
 
 Batch = dict[str, jax.Array]
 
@@ -45,7 +46,7 @@ LOSSES: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def hyperopt(
-    data: str | Path | tuple[Any, Any] = "breast_cancer",
+    data: str | Path | tuple[Any, Any] | Callable[[int], Any] = "breast_cancer",
     agents: int = 8,
     *,
     validation: float = 0.5,
@@ -58,6 +59,7 @@ def hyperopt(
     intercept: bool = False,
     batch_size: int | None = 1,
     positive: str | int | None = None,
+    features: int | None = None,
     seed: int = 0,
     dtype: str = "float64",
 ) -> Problem:
@@ -65,7 +67,9 @@ def hyperopt(
 
     Args:
         data: the name of a set that scikit-learn ships (breast_cancer, digits, iris, wine), the
-            path of a LIBSVM file, or a pair of arrays (features, labels).
+            path of a LIBSVM file, or a pair of arrays (features, labels). Or a function of the
+            agent's number that returns such a pair, called only where the agent lives: then
+            `features` is needed, `scaling` is "none", and each agent splits its own records.
         agents: the number of agents.
         validation: the share of the records that f sees; g sees the others.
         deal: "even" deals shuffled records; "by label" sorts them by label first, so that most
@@ -81,7 +85,8 @@ def hyperopt(
         intercept: add a feature that is 1 in all records; it is regularised like the others.
         batch_size: as in `Problem`.
         positive: the class that is +1; all others are -1. Without it, there must be two classes,
-            of which the larger is +1.
+            of which the larger is +1. If data is a function, labels are then 1 and -1 or 0.
+        features: how many features records have; only if data is a function.
         seed: of the shuffle that splits and deals the records.
         dtype: the precision, "float64" or "float32".
     """
@@ -92,22 +97,11 @@ def hyperopt(
     _checks.number("start_weight", start_weight, 0, excluded=True)
     _checks.number("smallest_weight", smallest_weight, 0, excluded=True)
 
-    table = _tables.load(data, positive)
-    features, names = _tables.scaled(table.features, scaling), table.names
-    if intercept:
-        features = np.hstack([features, np.ones((len(features), 1))])
-        names = [*names, "intercept"]
-    train, held_out = _tables.split(
-        table._replace(features=features), validation, np.random.default_rng(seed)
-    )
-
-    def shards(records: _tables.Shard, level: str) -> list[dict[str, np.ndarray]]:
-        dealt = _tables.deal(records, agents, deal, f"{table.title}, {level}")
-        return [
-            {"features": s.features.astype(precision), "label": s.labels.astype(precision)}
-            for s in dealt
-        ]
-
+    how = Manner(validation, deal, scaling, intercept, seed, precision)
+    if callable(data):
+        records = apart(data, features, positive, how)
+    else:
+        records = dealt(_tables.load(data, positive), agents, how)
     exponential = weights == "exp"
     loss_of_margin = LOSSES[loss]
 
@@ -118,7 +112,7 @@ def hyperopt(
         w = jnp.exp(x) if exponential else x
         return outer(x, y, batch) + w @ y**2 / 2
 
-    dim = features.shape[1]
+    dim = len(records.names)
     start, least = (
         (np.log([start_weight, smallest_weight]))
         if exponential
@@ -129,12 +123,13 @@ def hyperopt(
         inner,
         np.full(dim, start, precision),
         np.zeros(dim, precision),
-        shards(held_out, "validation"),
-        shards(train, "training"),
+        records.validation,
+        records.training,
         batch_size,
+        agents=agents,
         x_bounds=(least, -least if exponential else None),
-        name=f"hyperopt ({table.title})",
-        labels=names,
+        name=f"hyperopt ({records.title})",
+        labels=records.names,
         readout=np.exp if exponential else np.asarray,
         objective_name="validation loss",
     )

@@ -48,7 +48,7 @@ class Loop:
         self.run, self.recorder, self.plan = run, recorder, plan
         self._observers = observers
         # Other processes have no observers: they hear what the leader's want.
-        self._from_leader = run.group.from_leader
+        self._from_leader, self._owners = run.group.from_leader, run.group.owners
         self._keeps, self._shows_state = self._from_leader(
             lambda: (observers.keeps_checkpoints, observers.wants_state)
         )
@@ -75,12 +75,14 @@ class Loop:
             status = self._record(0, state, seconds)
             if status:
                 self._save(state, 0, seconds)
+        if self._owners is not None and not status:
+            step = self._owners.begin(step)
         while not status:
             # What depends on the clock, on files or on signals is decided by the leader.
             stop = self._from_leader(lambda: self._next_stop(step, chunk))  # noqa: B023
-            state, took = self._advance(state, step, stop)
-            rate = (stop - step) / took
-            step, seconds = stop, seconds + took
+            before = step
+            state, step, took = self._advance(state, step, stop)
+            rate, seconds = (step - before) / took, seconds + took
             chunk = max(1, min(2 * chunk, int(rate * CHUNK_SECONDS)))
             if step == self._next_record(step - 1):
                 status = self._record(step, state, seconds)
@@ -89,8 +91,10 @@ class Loop:
             )
             if step == self.plan.steps:
                 status = status or self._status_at_end()
-            elif stopped:
+            elif stopped or self._agreed_to_stop(step):
                 status = status or "interrupted"
+            if status and self._owners is not None:  # what is recorded from here on is its own
+                self._owners.end(finished=step == self.plan.steps or self._agreed_to_stop(step))
             if status and not self._has_row(step):
                 self._record(step, state, seconds)
             if status or due:
@@ -122,13 +126,17 @@ class Loop:
         every = self.plan.record_every
         return min((step // every + 1) * every, self.plan.steps)
 
-    def _advance(self, state: Tree, step: int, stop: int) -> tuple[Tree, float]:
-        """The state at `stop`, and how long that took."""
+    def _advance(self, state: Tree, step: int, stop: int) -> tuple[Tree, int, float]:
+        """The state at `stop`, or at another step that owners agreed on, and how long it took."""
         clock = time.perf_counter()
         new = self.run.advance(state, step, stop)
         if not new.finite:  # waits for the device
-            self._diverged(None if self.run.overwrites else state, step, new)
-        return new.state, max(time.perf_counter() - clock, 1e-9)
+            repeatable = not self.run.overwrites and self._owners is None
+            self._diverged(state if repeatable else None, step, new)
+        return new.state, int(new.step), max(time.perf_counter() - clock, 1e-9)
+
+    def _agreed_to_stop(self, step: int) -> bool:
+        return self._owners is not None and self._owners.over(step)
 
     def _record(self, step: int, state: Tree, seconds: float) -> str:
         """A row, told to the observers. Returns how it ends the run, or ""."""
@@ -200,6 +208,8 @@ class Loop:
 
     def _explain_divergence(self, state: Tree, step: int) -> None:
         variable, agent = _first_bad(state, self.run.setup.many_seeds)
+        if self._owners is not None:
+            agent = int(self.run.group.here[agent])
         raise DivergenceError(
             f"The run diverged at step {step + 1}: agent {agent}, variable {variable}. "
             f"{self._clues(step)}{self._observers.advice('diverged')}",
@@ -214,7 +224,7 @@ class Loop:
 
     def _clues(self, step: int) -> str:
         problem = self.run.problem
-        if not affordable(problem):
+        if self._owners is not None or not affordable(problem):
             return ""
         # Just before the end all numbers are too large to tell anything: look where the last row
         # was recorded, or else at the start.

@@ -10,6 +10,7 @@ import numpy as np
 
 from hobnob.core.ledger import Costs, Traffic
 from hobnob.core.network import Network
+from hobnob.core.owners import Company
 from hobnob.run.loop import End, Loop
 
 MANY = "the inner problem has many; F is measured at that of the smallest norm"
@@ -42,6 +43,8 @@ class Result:
         compile_seconds: how long compilation took, which is not part of history["seconds"].
         settings: the problem, network, algorithm and options of the run, in words.
         traffic: what each link carried, and what each part of the messages took, in bytes.
+        company: among other owners: the neighbours, what went over the wire, and who was away when.
+            x, y and everything else are then those of this owner's agents alone.
 
     Example:
         >>> import hobnob as hb
@@ -66,6 +69,7 @@ class Result:
     network: Network = field(repr=False)
     costs: Costs = field(repr=False)
     before: Before | None = field(default=None, repr=False)
+    company: Company | None = None
 
     @cached_property
     def traffic(self) -> Traffic:
@@ -125,13 +129,13 @@ def result_of(loop: Loop, end: End) -> Result:
         "stalled": f"Stopped after {end.step} of {plan.steps} steps: F does not fall as it should.",
         "interrupted": f"Stopped after {end.step} of {plan.steps} steps.",
     }[end.status]
-    advice, setup = loop.advice(end.status), run.setup
+    advice, setup, owners = loop.advice(end.status), run.setup, run.group.owners
     return Result(
         x=problem.x_layout.unravel(x.mean(axis=-2), np),
         y=problem.y_layout.unravel(y if problem.personal else y.mean(axis=-2), np),
         agents={"x": problem.x_layout.unravel(x, np), "y": problem.y_layout.unravel(y, np)},
         history=loop.recorder.history(),
-        ledger=run.costs.until(end.step),
+        ledger=run.costs.until(end.step if owners is None else run.made),
         status=end.status,
         message=f"{message} {advice}".strip(),
         advice=advice,
@@ -150,4 +154,5 @@ def result_of(loop: Loop, end: End) -> Result:
         },
         network=run.network,
         costs=run.costs,
+        company=owners.company if owners is not None else None,
     )

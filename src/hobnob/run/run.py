@@ -22,12 +22,14 @@ from hobnob.core.data import Source
 from hobnob.core.group import Group
 from hobnob.core.ledger import Costs, Ledger, link_of
 from hobnob.core.network import Network
+from hobnob.core.owners import Owners
 from hobnob.core.problem import Problem
 from hobnob.core.setup import Carrier, Runtime, Setup, Tree
 from hobnob.fast import FastStep, StateLayout
 from hobnob.ground import keys
 from hobnob.ground.errors import ProblemError, SettingError
-from hobnob.run.turns import Advance, is_large, run_all, run_until
+from hobnob.run.stays import Stays
+from hobnob.run.turns import Advance, is_large, run_all, run_until, run_while
 
 _FIRST = np.int32(0)  # a step number of the type that the loop counts with
 
@@ -49,6 +51,8 @@ class Run:
     latest: dict[str, np.ndarray]
     #: True if `advance` overwrites the state that it is given.
     overwrites: bool = False
+    #: Among other owners: the steps that this process made itself.
+    made: int = 0
 
     def __init__(
         self,
@@ -57,21 +61,24 @@ class Run:
         carrier: Carrier,
         programs: dict[Any, Any] | None = None,
     ):
-        if group.alone:
+        # True if all agents are in this process.
+        self._whole = group.alone and group.owners is None
+        if self._whole:
             setup = replace(setup, problem=setup.problem.loaded())
         self.setup, self.group, self._carrier, self.latest = setup, group, carrier, {}
         problem = setup.problem
-        self._hosted = problem if group.alone else problem.hosting(group.here.tolist())
+        #: The problem with the data of this process only.
+        self.hosted = problem if self._whole else problem.hosting(group.here.tolist())
         self._check_alike()
         faster = fast.enter()
-        self._fast: FastStep | None = faster.step(setup) if faster and group.alone else None
+        self._fast: FastStep | None = faster.step(setup) if faster and self._whole else None
         self.options = faster.compiler_options(problem.dtype, group.crowded) if faster else {}
         #: The form in which states are held.
         self.layout = self._fast.layout if self._fast else StateLayout()
         self._agents = jnp.asarray(group.here, jnp.uint32)
         agent_keys, link_keys = _keys(jnp.asarray(setup.seeds, jnp.uint32), self._agents)
         self.world = World(
-            self._hosted.place(),
+            self.hosted.place(),
             agent_keys,
             link_keys,
             carrier.tables,
@@ -84,6 +91,7 @@ class Run:
             )
             for overwrites in (False, True)
         }
+        self._stays = Stays(group.owners) if group.owners is not None else None
         if programs is not None and setup.links is None:
             self._loops = programs.setdefault(self._program_key(), self._loops)
 
@@ -160,12 +168,27 @@ class Run:
     # --- steps ---------------------------------------------------------------------------------
 
     def advance(self, state: Tree, start: int, stop: int) -> Advance:
-        """The state after steps start .. stop - 1, or at the first step that is not finite."""
+        """The state after steps start .. stop - 1, or at the first step that is not finite.
+
+        Among other owners it may end earlier, if all agreed to stop, or later, where they are.
+        """
+        if self.group.owners is not None and start < stop:
+            return self._advance_with(self.group.owners, state, start, stop)
         program = self._loops[self.overwrites]
         end = Advance(*program(self.world, state, np.int32(start), np.int32(stop)))
         if self.group.alone:
             return end
         return end._replace(finite=all(self.group.allgather(bool(end.finite))))
+
+    def _advance_with(self, owners: Owners, state: Tree, start: int, stop: int) -> Advance:
+        """In stretches of steps between which links come up, or all agree to stop."""
+        program, step, finite = self._loops[self.overwrites], start, True
+        while finite and (step := owners.next_step(step)) < stop and not owners.over(step):
+            state = owners.enter(step, state)
+            end = Advance(*program(self.world, state, np.int32(step), np.int32(stop)))
+            self.made += int(end.step) - step
+            step, state, finite = int(end.step), end.state, bool(end.finite)
+        return Advance(step, state, finite)
 
     def overwrite_large(self, state: Tree) -> None:
         """From now on `advance` overwrites a large state.
@@ -190,22 +213,28 @@ class Run:
     def costs(self) -> Costs:
         """What the steps up to any have cost each agent."""
         draws = {
-            "outer draw": self._samples_per_draw(self._hosted.outer_data),
-            "inner draw": self._samples_per_draw(self._hosted.inner_data),
+            "outer draw": self._samples_per_draw(self.hosted.outer_data),
+            "inner draw": self._samples_per_draw(self.hosted.inner_data),
         }
         networks = {
             link_of(level): self.network.at_level(level) for level in (None, *self.algorithm.levels)
         }
         links = self.setup.links
         live = links.counter(self.world.link_keys) if links else None
-        return Costs(self.ledger, networks, draws, live)
+        return Costs(self.ledger, networks, draws, live, self._counted)
+
+    @property
+    def _counted(self) -> np.ndarray | None:
+        """Whose costs are known here."""
+        return None if self.group.owners is None else self.group.here
 
     @cached_property
     def places(self) -> Tree | None:
         """The data of the whole network; None if it lies with several processes."""
-        if self.group.alone:
+        if self._whole:
             return self.world.places
-        return None if self.problem.unread else self.problem.place()
+        unseen = self.problem.unread or self.group.owners is not None
+        return None if unseen else self.problem.place()
 
     def losses_at_mean(self, state: Tree, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Losses over all data where no process has all: each adds what its own agents have."""
@@ -223,11 +252,13 @@ class Run:
 
     def fingerprint(self) -> dict[str, str]:
         """What makes the problem this one, at the leader at least."""
+        if self.group.owners is not None:
+            return self.hosted.fingerprint
         if self.places is not None:
             return self.problem.fingerprint if self.group.leads else {}
-        found = dict(self._hosted.fingerprint)
+        found = dict(self.hosted.fingerprint)
         for name in ("outer data", "inner data"):
-            source = getattr(self._hosted, name.replace(" ", "_"))
+            source = getattr(self.hosted, name.replace(" ", "_"))
             every = self.group.allgather(source.digests())
             found[name] = source.fingerprint(self._in_order([np.array(d) for d in every]).tolist())
         return found
@@ -262,16 +293,19 @@ class Run:
 
         def one(me: Any, places: Any, key: jax.Array, link_key: Any, *state: Tree) -> Tree:
             exchange = self._carrier.exchange(me, world.tables, link_key, step)
-            return act(Agent(self._hosted, places, key, step, exchange, ledger), *state)
+            return act(Agent(self.hosted, places, key, step, exchange, ledger), *state)
 
-        places = (self._hosted.outer_data.per_agent, self._hosted.inner_data.per_agent)
+        places = (self.hosted.outer_data.per_agent, self.hosted.inner_data.per_agent)
         lifted = jax.vmap(one, in_axes=(0, places, 0, None, *(0 for _ in state)))
         if world.keys.ndim > 1:  # several seeds
             lifted = jax.vmap(lifted, in_axes=(None, None, 0, 0, *(0 for _ in state)))
         return lifted(self._agents, world.places, world.keys, world.link_keys, *state)
 
     def _loop(self, world: World, state: Tree, start: jax.Array, stop: jax.Array) -> Advance:
-        if not self.group.alone:
+        if self.group.owners is not None:
+            assert self._stays is not None
+            return run_while(stop, partial(self._step, world), start, state, self._stays.ask)
+        if not self._whole:
             return run_all(stop, partial(self._step, world), start, state)
         if self._fast is None:
             return run_until(stop, partial(self._step, world), start, state)
@@ -320,7 +354,7 @@ class Run:
 
     @cached_property
     def _measure_losses(self) -> Callable[..., dict[str, jax.Array]]:
-        problem = self._hosted
+        problem = self.hosted
 
         def measure(places: Any, x: jax.Array, y: jax.Array) -> dict[str, jax.Array]:
             return {
@@ -335,7 +369,7 @@ class Run:
         """All processes run the same program: their shards must have the same dtypes."""
         if self.group.alone:
             return
-        for source in (self._hosted.outer_data, self._hosted.inner_data):
+        for source in (self.hosted.outer_data, self.hosted.inner_data):
             kinds = jax.tree.map(lambda a: f"{a.dtype}{list(a.shape[1:])}", source.arrays)
             every = self.group.allgather(str(kinds))
             for rank, kind in enumerate(every):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,14 @@ from hobnob.run.interrupt import Interrupt
 from hobnob.run.loop import Loop, Plan
 from hobnob.run.observers import Callback, Observer, Observers
 from hobnob.run.options import SolveOptions
+from hobnob.run.own_recorder import OwnRecorder
+from hobnob.run.owners import agreed_algorithm, asked_to_stop
 from hobnob.run.progress import ProgressBar
 from hobnob.run.recorder import Metrics, Recorder
 from hobnob.run.result import Result, result_of
 from hobnob.run.run import Run
 from hobnob.run.store import Resume, Store, check_options
+from hobnob.runtimes.peers import Peers
 from hobnob.runtimes.simulate import Simulate
 
 
@@ -77,8 +81,9 @@ def solve(
         progress: a bar on standard error; None shows it where that is a terminal.
         links: what fails: a `Drop`, a `Cut`, a `Silent`, or several. The same seeds give the same
             failures.
-        runtime: where agents live: `Simulate()`, all in this process, or `Mpi()`, spread over the
-            ranks of an MPI job, each of which makes the same call and gets the same result.
+        runtime: where agents live: `Simulate()`, all in this process; `Mpi()`, spread over the
+            ranks of an MPI job, each of which makes the same call and gets the same result; or
+            `Peers(...)`, each owner's in a process of its own.
 
     Ctrl-C ends the run after the current chunk of steps, saves it and returns what there is.
 
@@ -107,6 +112,8 @@ def solve(
         links=links,
         runtime=Simulate() if runtime is None else runtime,
     )
+    if isinstance(runtime, Peers) and runtime.among_owners:
+        return _solve(problem, network, algorithm, 1000 if steps is None else steps, options)
     if algorithm is None:
 
         def attempt(problem: Problem, choice: Choice, options: SolveOptions) -> Result:
@@ -117,23 +124,33 @@ def solve(
 
 
 def _solve(
-    problem: Problem, network: Network, algorithm: Algorithm, steps: int, options: SolveOptions
+    problem: Problem,
+    network: Network,
+    algorithm: Algorithm | None,
+    steps: int,
+    options: SolveOptions,
 ) -> Result:
-    algorithm.check_fits(problem, network, options.links)
     runtime = options.runtime
     with problem.precision(), runtime.watched(network):
+        if isinstance(runtime, Peers) and runtime.among_owners:
+            algorithm = agreed_algorithm(runtime, problem, algorithm)
+        assert algorithm is not None, "other runtimes choose one before"
+        algorithm.check_fits(problem, network, options.links)
         algorithm = algorithm.bind(network.size, steps)
         links = Links(options.links, network, steps) if options.links is not None else None
         rates = algorithm.step_sizes() if runtime.programs is not None else {}
         setup = Setup(problem, network, algorithm, options.seeds, links, rates)
         run = Run.start(runtime, setup)
         group = run.group
-        flat = affordable(run.problem) and group.from_leader(
-            lambda: check_strong_convexity(run.problem, not algorithm.needs_strong_convexity)
-        )
+        recorder, flat = None, False
+        if group.owners is not None:
+            recorder = OwnRecorder(run, group.owners, options.metrics)
+        elif affordable(run.problem):
+            lenient = not algorithm.needs_strong_convexity
+            flat = group.from_leader(lambda: check_strong_convexity(run.problem, lenient))
         if links and links.warning and group.leads:
             warnings.warn(links.warning, stacklevel=3)
-        recorder = Recorder(run, options.metrics, flat)
+        recorder = recorder or Recorder(run, options.metrics, flat)
         if options.tolerance is not None and "gradient_norm" not in recorder.names:
             raise SettingError(
                 "tolerance needs the metric gradient_norm, which is not measured for this problem."
@@ -163,7 +180,8 @@ def _solve(
             if over := loop.end_of(first[0], start, seconds):
                 return result_of(loop, over)
         with Interrupt() as interrupt, loop.observed(start):
-            end = loop.go(first.pop(), start, seconds, lambda: interrupt.requested)
+            asked = partial(asked_to_stop, interrupt, runtime, group.owners)
+            end = loop.go(first.pop(), start, seconds, asked)
         return result_of(loop, end)
 
 

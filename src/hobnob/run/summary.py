@@ -253,25 +253,25 @@ def _facts(problem: Problem, result: Result, best: Optimum | None) -> dict[str, 
     rows: list[tuple[str, str]] = []
     if "objective" in history:
         rows += [
-            (f"{F} at the start", _number(_median(history["objective"], 0))),
-            (f"{F} at the end", _number(_median(history["objective"], -1))),
+            (f"{F} at the start", number_text(_median(history["objective"], 0))),
+            (f"{F} at the end", number_text(_median(history["objective"], -1))),
         ]
     elif "outer_loss" in history:
         rows += [
-            ("outer loss at the start", _number(_median(history["outer_loss"], 0))),
-            ("outer loss at the end", _number(_median(history["outer_loss"], -1))),
+            ("outer loss at the start", number_text(_median(history["outer_loss"], 0))),
+            ("outer loss at the end", number_text(_median(history["outer_loss"], -1))),
         ]
     if best:
-        rows.append((f"{F} at the best centralised point", _number(best.value)))
+        rows.append((f"{F} at the best centralised point", number_text(best.value)))
     if "gradient_norm" in history:
-        rows.append(("|grad F| at the end", _number(_median(history["gradient_norm"], -1))))
+        rows.append(("|grad F| at the end", number_text(_median(history["gradient_norm"], -1))))
     if "consensus_x" in history and result.network.size > 1:
-        rows.append(("consensus error of x", _number(_median(history["consensus_x"], -1))))
+        rows.append(("consensus error of x", number_text(_median(history["consensus_x"], -1))))
     rows += [
         ("steps", f"{result.steps:,}"),
         ("samples per agent", f"{_median(history['samples'], -1):,.0f}"),
-        ("bytes sent per agent", _bytes(_median(history["bytes"], -1))),
-        ("seconds", _seconds(_median(history["seconds"], -1))),
+        ("bytes sent per agent", bytes_text(_median(history["bytes"], -1))),
+        ("seconds", seconds_text(_median(history["seconds"], -1))),
     ]
     return dict(rows)
 
@@ -356,15 +356,15 @@ def _median(values: np.ndarray, at: int) -> float:
     return float(np.median(values[..., at]))
 
 
-def _number(value: float) -> str:
+def number_text(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _seconds(value: float) -> str:
+def seconds_text(value: float) -> str:
     return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
-def _bytes(count: float) -> str:
+def bytes_text(count: float) -> str:
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.4g} {unit}"

@@ -64,6 +64,26 @@ def run_all(stop: Any, advance: Step, start: Any, state: Tree) -> Advance:
     return Advance(stop, state, all_finite(state))
 
 
+def run_while(
+    stop: Any, advance: Step, start: Any, state: Tree, stays: Callable[[Any, Any], jax.Array]
+) -> Advance:
+    """Steps start .. stop - 1, as long as `stays(next step, after)` and x and y are finite.
+
+    `after` is a number of the state: the question comes after the step, and the next step after it.
+    """
+
+    def turn(carry: tuple[Any, Tree, Any]) -> tuple[Any, Tree, Any]:
+        step, state, _ = carry
+        state, step = advance(state, step), step + 1
+        fine = all_finite((state.x, state.y))
+        return step, state, stays(step, fine) & fine
+
+    step, state, _ = jax.lax.while_loop(
+        lambda carry: (carry[0] < stop) & carry[2], turn, (start, state, jnp.array(True))
+    )
+    return Advance(step, state, all_finite(state))
+
+
 def is_large(state: Tree) -> bool:
     """True if a step should not copy the state, nor a run keep it beside the next one."""
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))

@@ -16,6 +16,8 @@ T = TypeVar("T")
 class MpiGroup:
     """The ranks of one job. Every call here waits for all of them."""
 
+    owners = None
+
     def __init__(self, wire: MpiWire, parts: list[np.ndarray]):
         self._wire, self.parts = wire, parts
         self.rank, self.crowded = wire.rank, wire.crowded

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
+
 from hobnob.core.group import OneProcess
 from hobnob.core.network import Network
 from hobnob.core.setup import Setup
@@ -34,4 +36,4 @@ class Simulate:
         return nullcontext()
 
     def join(self, setup: Setup) -> tuple[OneProcess, Rows]:
-        return OneProcess(setup.network.size), Rows(setup)
+        return OneProcess(np.arange(setup.network.size)), Rows(setup)

@@ -1,0 +1,1 @@
+"""What is checked of a problem: its shards and its start, and which program it is."""

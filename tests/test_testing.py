@@ -60,7 +60,10 @@ class Mine(hb.Algorithm):
 
 def test_a_good_algorithm_passes_all_checks() -> None:
     assert hb.testing.check_algorithm(Mine) == [name for name, _ in hb.testing.checks_for(Mine)]
-    assert len(hb.testing.checks_for(Mine)) == len(hb.testing._CHECKS)
+    left_out = {check.name for check in hb.testing._CHECKS} - dict(
+        hb.testing.checks_for(Mine)
+    ).keys()
+    assert left_out == {"flows"}  # it keeps none
 
 
 def test_the_algorithm_of_the_guide_is_checked_in_a_file_of_its_own(tmp_path: Path) -> None:
@@ -213,6 +216,75 @@ class Diverges(Mine):
         return cls(alpha=100.0, gamma=100.0)
 
 
+class Keeps(Mine):
+    """It keeps what flows over its links, as it should."""
+
+    flows = ("kept",)
+
+    def init(self, agent: hb.Agent) -> Any:
+        return Kept(*super().init(agent), kept=agent.zeros(agent.links(), agent.dim_y))
+
+    def step(self, agent: hb.Agent, state: Any) -> Any:
+        after = super().step(agent, State(*state[:3]))
+        y, kept = agent.flow(after.y, state.kept)
+        return Kept(after.x, y, after.z, kept)
+
+
+class Kept(NamedTuple):
+    x: jax.Array
+    y: jax.Array
+    z: jax.Array
+    kept: jax.Array
+
+
+class NamesAnother(Keeps):
+    flows = ("z",)
+
+
+class NamesNothingThere(Keeps):
+    flows = ("memory",)
+
+
+class NamesTooFew(Keeps):
+    """A second memory that nobody would repair."""
+
+    def init(self, agent: hb.Agent) -> Any:
+        x, y, z, kept = super().init(agent)
+        return KeptTwice(x, y, z, kept, agent.zeros(agent.links(), agent.dim_y))
+
+    def step(self, agent: hb.Agent, state: Any) -> Any:
+        after = super().step(agent, Kept(*state[:4]))
+        z, again = agent.flow(after.z, state.again)
+        return KeptTwice(after.x, after.y, z, after.kept, again)
+
+
+class KeptTwice(NamedTuple):
+    x: jax.Array
+    y: jax.Array
+    z: jax.Array
+    kept: jax.Array
+    again: jax.Array
+
+
+class KeepsItsOwn(Keeps):
+    """What it adds to the rows of its links is added at no other end."""
+
+    def step(self, agent: hb.Agent, state: Any) -> Any:
+        after = super().step(agent, state)
+        return after._replace(kept=after.kept + 0.01 * (state.kept != 0) * after.x[0])
+
+
+class FillsPadding(Keeps):
+    def step(self, agent: hb.Agent, state: Any) -> Any:
+        after = super().step(agent, state)
+        return after._replace(kept=after.kept + 0.01)
+
+
+class KeepsNothing(Keeps):
+    def step(self, agent: hb.Agent, state: Any) -> Any:
+        return super().step(agent, state)._replace(kept=state.kept)
+
+
 BROKEN = [
     (Grows, "state", r"must keep the shapes and dtypes"),
     (Nameless, "state", r"`init` returned a tuple, not a NamedTuple"),
@@ -222,6 +294,12 @@ BROKEN = [
     (Peeks, "mailboxes", r"y of agent [1-5] is NaN: it used records that are not its own"),
     (PeeksAtTheProblem, "mailboxes", r"y of agent \d is NaN"),
     (SendsMore, "mailboxes", r"agent 0 sent 20 messages, and 10 were counted"),
+    (NamesNothingThere, "flows", r"its `flows` names memory, and its state has x, y, z, kept"),
+    (NamesAnother, "flows", r"z of one agent has the shape \[4\]: .* one row for each of 5 links"),
+    (NamesTooFew, "flows", r"again is a memory of agent.flow, and `flows` does not name it"),
+    (KeepsItsOwn, "flows", r"what two ends of a link keep in kept adds up to \S+: it must cancel"),
+    (FillsPadding, "flows", r"rows of kept that belong to no link are up to \S+: padding"),
+    (KeepsNothing, "flows", r"nothing flowed into kept"),
     (Shouts, "locality", r"agent 5 had moved, 5 hops away"),
     (KnowsItsNumber, "relabelling", r"of agent \d differs by \S+ if it is called agent \d"),
     (KnowsItsNumber, "identical_agents", r"of identical agents differs by"),
@@ -252,6 +330,11 @@ def test_what_is_broken_is_found(cls: Any, check: str, found: str) -> None:
 
 def test_bounds_come_to_a_method_that_cannot_be_pulled() -> None:
     assert hb.testing.check_algorithm(DividesByItsDirection, only="bounds") == ["bounds"]
+
+
+def test_memories_of_links_are_held_to_all_that_applies() -> None:
+    checks = ["state", "services", "mailboxes", "flows", "locality", "relabelling", "resume"]
+    assert hb.testing.check_algorithm(Keeps, only=checks) == checks
 
 
 def test_every_check_can_fail() -> None:

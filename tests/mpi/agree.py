@@ -66,6 +66,8 @@ def solved(case: Case, runtime: Any) -> hb.Result:
     algorithm: Any = kind.suggest(hb.Scale(3.0, 0.5))
     if hasattr(algorithm, "terms"):
         algorithm = replace(algorithm, terms=5)
+    if network.levels and hasattr(algorithm, "rounds"):
+        algorithm = replace(algorithm, rounds="three")
     return hb.solve(
         problem,
         network,

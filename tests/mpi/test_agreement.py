@@ -38,9 +38,14 @@ def chosen() -> dict[int, list[Case]]:
         cases[4 if i % 8 == 1 else 2].append(
             Case(name, networks[i % 3], links, batches[i % 4], steps)
         )
-    cases[2].append(Case("sparkle", "levels", "good", "2", 1000))
+    cases[2] += [Case(name, "levels", "good", "2", 1000) for name in ("sparkle", "edge_sparkle")]
+    cases[2].append(Case("edge_sparkle", "irregular", "failing", "seeds", 1000))
     # An agent a rank: what an agent sends is what its rank hands to MPI.
-    cases[4] += [Case("dsoba", "four", links, "2", 1000) for links in ("good", "failing")]
+    cases[4] += [
+        Case(name, "four", links, "2", 1000)
+        for name in ("dsoba", "edge_sparkle")
+        for links in ("good", "failing")
+    ]
     return {n: sorted(these) for n, these in cases.items()}
 
 

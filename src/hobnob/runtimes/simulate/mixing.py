@@ -160,7 +160,7 @@ def failing_tables(
 
 def link_numbers(to: np.ndarray, from_: np.ndarray, ends: np.ndarray) -> jax.Array:
     """The number of the link between two agents, or one past the last."""
-    size = 1 + int(max(to.max(), from_.max(), ends.max(initial=0)))
+    size = 1 + int(max(part.max(initial=0) for part in (to, from_, ends)))
     known = ends[:, 0] * size + ends[:, 1]
     asked = np.minimum(to, from_) * size + np.maximum(to, from_)
     place = np.minimum(np.searchsorted(known, asked), max(len(known) - 1, 0))

@@ -8,19 +8,18 @@ around it: no frames, no tags, no pieces, no access control.
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from hobnob.runtimes.peers.certificates import Identity
 from hobnob.runtimes.peers.zenoh_tls import configuration, import_zenoh
+from tests.peers.federations import free_ports
 
 SIZES = {"112 B": 112, "313 kB": 313_000, "8 MB": 8_000_000}
 MEMBERS = 5
@@ -30,11 +29,9 @@ START = 30.0  # seconds that the ring may take to form
 
 def rates(sizes: Iterable[int], seconds: float) -> dict[int, float]:
     """Rounds per second for messages of each size, in bytes."""
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as ports:
-        for number in range(MEMBERS):
-            server = ports.enter_context(socket.create_server(("127.0.0.1", 0)))
-            Identity.create(f"m{number}", f"127.0.0.1:{server.getsockname()[1]}", Path(folder))
-        ports.close()
+    with tempfile.TemporaryDirectory() as folder:
+        for number, port in enumerate(free_ports(MEMBERS)):
+            Identity.create(f"m{number}", f"127.0.0.1:{port}", Path(folder))
         return {size: _ring(Path(folder), size, seconds) for size in sizes}
 
 

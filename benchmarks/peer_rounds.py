@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from benchmarks.mpi_rounds import SIZES, Gossip, launched, problem_of
 from benchmarks.relay import relay
 from benchmarks.table import Row
 from hobnob.runtimes.peers.certificates import Identity, fingerprint
+from tests.peers.federations import free_ports
 
 NAMES = ("ana", "ben", "cho", "dan", "eva")
 GOAL = 0.5
@@ -40,12 +40,7 @@ FAR = {"112 B": 60, "313 kB": 30, "8 MB": 3}
 def federation(folder: Path, relayed: bool) -> tuple[dict[str, str], dict[int, int]]:
     """Keys and a federation file for a ring. Returns where members listen, and what to relay."""
     listen, ports, members = {}, {}, []
-    with ExitStack() as stack:
-        free = []
-        for _ in range(2 * len(NAMES)):
-            held = stack.enter_context(socket.socket())
-            held.bind(("127.0.0.1", 0))
-            free.append(held.getsockname()[1])
+    free = free_ports(2 * len(NAMES))
     for name, own, front in zip(NAMES, free[::2], free[1::2], strict=True):
         listen[name] = f"127.0.0.1:{own}"
         ports[front] = own

@@ -123,10 +123,17 @@ def _index() -> str:
 
 
 def _commands() -> str:
-    overview = _help("--help")
-    commands = re.findall(r"^    (\w+)(?:  |$)", overview, re.MULTILINE)
-    parts = [f"## hobnob {command}\n\n{_console(_help(command, '--help'))}" for command in commands]
-    return "\n".join([_console(overview), *parts])
+    return "\n".join([_console(_help("--help")), *_below()])
+
+
+def _below(*words: str) -> list[str]:
+    """A section for every command under these words."""
+    found = re.findall(r"^    (\w+)(?:  |$)", _help(*words, "--help"), re.MULTILINE)
+    parts = []
+    for path in ((*words, name) for name in found):
+        parts.append(f"## hobnob {' '.join(path)}\n\n{_console(_help(*path, '--help'))}")
+        parts += _below(*path)
+    return parts
 
 
 def _help(*arguments: str) -> str:

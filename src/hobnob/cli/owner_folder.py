@@ -204,7 +204,7 @@ def _begin(folder: Path, federation: Path, command: str) -> None:
 
 def _write_owner_result(asked: Joining, problem: Problem, result: Result) -> None:
     from hobnob.report.owner_page import owner_page
-    from hobnob.run.summaries.owner_summary import summarise_owner
+    from hobnob.run.owned.owner_summary import summarise_owner
 
     folder = asked.folder
     write_history(folder / HISTORY, result.history, result.settings["seed"])

@@ -13,7 +13,7 @@ from hobnob.report.page import Section, Tabs, write_page
 from hobnob.report.run_page import NOT_PRIVATE
 
 if TYPE_CHECKING:
-    from hobnob.run.summaries.owner_summary import Curves, OwnerSummary
+    from hobnob.run.owned.owner_summary import Curves, OwnerSummary
 
 AXIS_WORDS = {**AXES, "bytes": "bytes sent per agent"}
 

@@ -1,1 +1,0 @@
-"""What pages show of a run: numbers and sentences, computed here and drawn elsewhere."""

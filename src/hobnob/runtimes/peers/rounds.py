@@ -224,6 +224,7 @@ class Rounds:
         if link.edge is Edge.UP and link.done:
             link.drop()
         elif link.edge is Edge.UP and now - max(link.heard_at, began) > rules.deadline:
+            link.shun()  # it may promise numbers again at once, and hold up everybody again
             self.talk.give_up(link, f"no word for {rules.deadline:g} s")
         elif link.edge is Edge.UP and now - began > members * rules.deadline:
             # It waits for somebody who waits for somebody: that can't be all there is.

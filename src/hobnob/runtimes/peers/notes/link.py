@@ -15,6 +15,7 @@ from hobnob.runtimes.peers.notes.status import Phase, Status
 from hobnob.runtimes.peers.session import Handshake, Session
 
 WINDOW = 4  # frames of numbers that may wait: a neighbour can be one round ahead, no more
+_FORGIVEN = 100  # frames of numbers after which earlier faults of a neighbour no longer count
 KEPT = 2  # sent frames that may have to be sent again
 
 
@@ -100,7 +101,10 @@ class Link:
         self.kept.clear()
 
     def shun(self) -> None:
-        """Numbers of it could not be used: longer each time, the link stays down."""
+        """Numbers of it could not be used, or did not come: longer each time, the link stays down.
+
+        After a while without such a fault all is forgiven.
+        """
         self.faults += 1
         self.shunned_until = time.monotonic() + min(60.0, 2.0 ** (self.faults - 1))
 
@@ -116,6 +120,8 @@ class Link:
         if head.sequence >= self.next_in + WINDOW:
             raise Refusal("too far ahead")
         self.inbox[head.sequence] = head, numbers
+        if head.sequence == _FORGIVEN:
+            self.faults = 0
         self.heard_at = time.monotonic()
 
     def take_out(self) -> tuple[Head, np.ndarray] | None:

@@ -17,9 +17,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tests.peers.federations import free_ports
+
 from hobnob.runtimes.peers.certificates import Identity
 from hobnob.runtimes.peers.zenoh_tls import configuration, import_zenoh
-from tests.peers.federations import free_ports
 
 SIZES = {"112 B": 112, "313 kB": 313_000, "8 MB": 8_000_000}
 MEMBERS = 5

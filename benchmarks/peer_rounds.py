@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import tomli_w
+from tests.peers.federations import free_ports
 
 import hobnob as hb
 from benchmarks import bare_zenoh
@@ -27,7 +28,6 @@ from benchmarks.mpi_rounds import SIZES, Gossip, launched, problem_of
 from benchmarks.relay import relay
 from benchmarks.table import Row
 from hobnob.runtimes.peers.certificates import Identity, fingerprint
-from tests.peers.federations import free_ports
 
 NAMES = ("ana", "ben", "cho", "dan", "eva")
 GOAL = 0.5

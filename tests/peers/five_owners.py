@@ -21,6 +21,7 @@ def settle(folder: Path, *, steps: int = 40, agents: dict[str, int] | None = Non
     text = (EXAMPLE / "my.toml").read_text()
     text = text.replace("steps = 2000", f"steps = {steps}").replace("arrival = 600", "arrival = 60")
     text = text.replace("record_every = 50", "record_every = 10")
+    text = text.replace("checkpoint_seconds = 5", "checkpoint_seconds = 1")
     assert f"steps = {steps}\n" in text
     (folder / "my.toml").write_text(text)
     runpy.run_path(str(EXAMPLE / "make_data.py"))["main"](folder)

@@ -16,11 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hobnob.cli import federation_file
 from hobnob.cli import main as cli
 from hobnob.runtimes.peers.certificates import Identity
 from hobnob.runtimes.peers.federation import Federation
 from tests import browser
 from tests.peers import five_owners
+from tests.peers.federations import free_ports
 from tests.peers.five_owners import NAMES
 
 HOBNOB = Path(sys.executable).with_name("hobnob")
@@ -304,10 +306,12 @@ def test_a_folder_of_another_run(typed: Typed) -> None:
 # --- real processes ----------------------------------------------------------------------------
 
 
-def joined(folder: Path, name: str, data: list[str]) -> subprocess.Popen[str]:
-    words = [HOBNOB, "join", "federation.toml", "--name", name, "--keys", f"keys-{name}"]
+def joined(
+    folder: Path, name: str, data: list[str], *more: str, file: str = "federation.toml"
+) -> subprocess.Popen[str]:
+    words = [HOBNOB, "join", file, "--name", name, "--keys", f"keys-{name}"]
     return subprocess.Popen(
-        [*words, "--data", *data, "--out", f"runs/{name}"],
+        [*words, "--data", *data, "--out", f"runs/{name}", *more],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -316,12 +320,14 @@ def joined(folder: Path, name: str, data: list[str]) -> subprocess.Popen[str]:
     )
 
 
-def ended(processes: dict[str, subprocess.Popen[str]]) -> dict[str, tuple[str, str]]:
+def ended(
+    processes: dict[str, subprocess.Popen[str]], check: int = 0
+) -> dict[str, tuple[str, str]]:
     said = {}
     try:
         for name, process in processes.items():
             said[name] = process.communicate(timeout=300)
-            assert process.returncode == 0, (name, *said[name])
+            assert process.returncode == check, (name, *said[name])
     finally:
         for process in processes.values():
             process.kill()
@@ -400,9 +406,41 @@ def test_an_owner_leaves_and_comes_back(tmp_path: Path) -> None:
             process.communicate()
 
 
-def _wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+@pytest.mark.slow
+def test_a_key_is_rotated(tmp_path: Path) -> None:
+    """One asks all to stop; with a new file and old checkpoints they go on where they were."""
+    five_owners.settle(tmp_path, steps=200_000)
+
+    def run(file: str) -> dict[str, int]:
+        """Until the first checkpoint of ana, which then asks all to stop. The last steps."""
+        stop = ("--ctrl-c", "stop", "--quiet")
+        processes = {n: joined(tmp_path, n, [f"{n}.csv"], *stop, file=file) for n in NAMES}
+        newest = tmp_path / "runs/ana/checkpoint.hobnob"
+        _wait_for(newest, processes["ana"], after=newest.stat().st_mtime if newest.exists() else 0)
+        processes["ana"].send_signal(signal.SIGINT)
+        ended(processes, check=130)
+        results = {n: json.loads((tmp_path / f"runs/{n}/result.json").read_text()) for n in NAMES}
+        return {name: result["steps"] for name, result in results.items()}
+
+    first = run("federation.toml")
+    assert len(set(first.values())) == 1
+    shutil.rmtree(tmp_path / "keys-ana")
+    Identity.create("ana", f"127.0.0.1:{free_ports(1)[0]}", tmp_path / "keys-ana")
+    files = five_owners.certificates(tmp_path)
+    settings = federation_file.make(tmp_path / "my.toml", files, {}, [tmp_path / "ana.csv"])
+    federation_file.write(tmp_path / "new.toml", settings)
+    for name in NAMES:
+        before = (tmp_path / f"runs/{name}").rename(tmp_path / f"runs/{name}-before")
+        (tmp_path / f"runs/{name}").mkdir()
+        shutil.copy(before / "checkpoint.hobnob", tmp_path / f"runs/{name}")
+    second = run("new.toml")
+    assert len(set(second.values())) == 1
+    assert second["ana"] > first["ana"]
+
+
+def _wait_for(path: Path, process: subprocess.Popen[str], after: float = 0) -> None:
     deadline = time.monotonic() + 200
-    while not path.exists():
+    while not path.exists() or path.stat().st_mtime <= after:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, f"{path.name} did not appear"
         time.sleep(0.1)

@@ -110,7 +110,7 @@ class Conversation:
 
     def post(self, link: Link, kind: FrameKind, payload: bytes = b"", **more: int) -> None:
         """Have the keeper send a control frame."""
-        self._posts.put(lambda: self._send_control(link, kind, payload, more))
+        self._posts.put(lambda: self._send_control(link, kind, payload, **more))
 
     def give_up(self, link: Link, why: str) -> None:
         """Go on without a neighbour. Its weight is the agents' own until it is back."""
@@ -187,6 +187,7 @@ class Conversation:
 
     def _on_hello(self, link: Link, theirs: bytes) -> None:
         with self.changed:
+            link.count(len(theirs), FrameKind.HELLO, came=True)
             if len(theirs) != HELLO:
                 raise Refusal("wrong size")
             if theirs == link.their_hello and link.proof:
@@ -206,6 +207,7 @@ class Conversation:
     def _on_proof(self, link: Link, payload: bytes) -> None:
         theirs, ours, proof = payload[:HELLO], payload[HELLO : 2 * HELLO], payload[2 * HELLO :]
         with self.changed:
+            link.count(len(payload), FrameKind.PROOF, came=True)
             if link.handshake is None or ours != link.handshake.hello:
                 raise Refusal("late")  # it answers an earlier hello
             session = link.handshake.session(theirs, proof, link.certificate)
@@ -362,21 +364,21 @@ class Conversation:
                 link.told_at = now
                 self.tell(link)
 
-    def _send_control(
-        self, link: Link, kind: FrameKind, payload: bytes, more: dict[str, int]
-    ) -> None:
+    def _send_control(self, link: Link, kind: FrameKind, payload: bytes, **more: int) -> None:
         with self.changed:
             if kind == FrameKind.STATUS:  # as things are now, not when it was asked for
                 payload = self._status(link).pack()
             head = self.head(link, kind, size=len(payload), **more)
-            link.count(head.size, kind)
         frame = empty_frame(len(payload))
         payload_of(frame)[:] = payload
         if kind in (FrameKind.HELLO, FrameKind.PROOF):
             write_head(frame, head)
-            self._transport.send(link.name, frame)
+            sent = self._transport.send(link.name, frame)
         else:
-            self.send(link, frame, head)
+            sent = self.send(link, frame, head)
+        if sent:
+            with self.changed:
+                link.count(head.size, kind)
 
     def _status(self, link: Link) -> Status:
         return Status(
@@ -391,8 +393,8 @@ class Conversation:
             self.table.rows.copy(),
         )
 
-    def send(self, link: Link, frame: bytearray, head: Head) -> None:
+    def send(self, link: Link, frame: bytearray, head: Head) -> bool:
         with link.sending:
             session = link.session
-            if session is not None:
-                self._transport.send(link.name, session.seal(frame, head))
+            sealed = session and session.seal(frame, head)
+            return sealed is not None and self._transport.send(link.name, sealed)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hobnob.core.owners import Absence
 from hobnob.report import style
 from hobnob.report.picture import Picture, to_csv
+
+if TYPE_CHECKING:
+    from hobnob.core.owners import Absence
 
 ROW = 0.34  # inches
 KINDS = ("sent", "received", "frames")
@@ -83,6 +86,6 @@ def timeline(
         style.legend(drawing, ax, 0.75 + ROW * max(1, len(absences)))
         style.settle(drawing)
     every = [away for times in absences.values() for away in times]
-    table = to_csv(Absence._fields, every)
+    table = to_csv(("who", "why", "step", "seconds", "until", "until_seconds"), every)
     caption = "" if every else "Nobody was away."
     return Picture(name, title, caption, table, drawing)

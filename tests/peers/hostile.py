@@ -70,7 +70,7 @@ class Hostile:
             identity,
             {known.name: (known.endpoint, known.certificate)},
             [known.name],
-            run="0",
+            lambda line: tell("log", line),
             listen=given.get("listen", ""),
         )
         self.wire = Recording(transport)

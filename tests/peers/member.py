@@ -38,7 +38,7 @@ def main(settings: dict[str, Any]) -> None:
         Identity.load(settings["name"], folder),
         {name: (settings["endpoints"][name], pem) for name, pem in known.items()},
         settings["dials"],
-        "ab12",
+        lambda line: print(line, file=sys.stderr, flush=True),
         authority=settings.get("authority", ""),
         deadline=settings.get("deadline", 30.0),
         largest=settings.get("largest", 2**30),

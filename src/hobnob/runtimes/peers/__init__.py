@@ -145,7 +145,7 @@ class Peers:
             {other.name: (other.endpoint, other.certificate) for other in known},
             # Of two neighbours the later in the file dials the earlier.
             [federation.members[n].name for n in around if n < me],
-            run="0",
+            log,
             authority=federation.authority,
             listen=self._listen,
         )

@@ -1,6 +1,6 @@
 """Frames between owners: Zenoh over mutual TLS, from neighbour to neighbour, without a server.
 
-Each member has one Zenoh session. It publishes frames on hobnob/RUN/FROM/TO and subscribes to what
+Each member has one Zenoh session. It publishes frames on hobnob/FROM/TO and subscribes to what
 its neighbours address to it. Of the two ends of an edge one dials; the other listens.
 
 Who may connect: TLS accepts the neighbours' own certificates, or those that an authority signed.
@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import shutil
 import socket
@@ -32,7 +31,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,6 @@ PATIENCE = 0.5  # seconds that a piece may wait before the wire is closed
 PIECE = 256 * 1024  # bytes: a line of 5 Mbit/s takes as much within PATIENCE
 _PLACE = struct.Struct("<QQ")  # beside a piece: where it begins, and the size of its frame
 _LOG_EVERY = 10.0  # seconds between two lines about the same reason
-_logger = logging.getLogger("hobnob.peers")
 
 
 class ZenohTransport:
@@ -56,7 +54,7 @@ class ZenohTransport:
         identity: who this member is. Zenoh reads the key from its file.
         neighbours: for each neighbour's name its endpoint HOST:PORT and its certificate (PEM).
         dials: the neighbours that this side dials. The others dial this one.
-        run: names the run, in hexadecimal digits. Members of another run hear nothing.
+        log: called with a line when a connection was turned away.
         authority: certificate (PEM) of an authority that signs members. Without one, only the
             neighbours' own certificates are accepted.
         listen: HOST:PORT to listen at, if not the identity's endpoint.
@@ -65,7 +63,7 @@ class ZenohTransport:
 
     `refused` counts connections that were turned away, by reason: "no certificate", "unknown
     certificate", "expired certificate", "not a neighbour", "not TLS", "handshake cut short", "our
-    certificate was refused", "other TLS error". Each is also named in the log `hobnob.peers`. A
+    certificate was refused", "other TLS error". Each is also named in the log. A
     frame may be heard just before the news that the wire is up, or just after that it is down.
     """
 
@@ -74,7 +72,7 @@ class ZenohTransport:
         identity: Identity,
         neighbours: Mapping[str, tuple[str, str]],
         dials: Collection[str],
-        run: str,
+        log: Callable[[str], None],
         *,
         authority: str = "",
         listen: str = "",
@@ -83,7 +81,7 @@ class ZenohTransport:
     ):
         self.name = identity.name
         self.refused: Counter[str] = Counter()
-        self._identity, self._neighbours, self._run = identity, dict(neighbours), run
+        self._identity, self._neighbours, self._say = identity, dict(neighbours), log
         self._roots = authority or "".join(pem for _, pem in neighbours.values())
         self._dialled = [neighbours[name][0] for name in dials]
         self._listen = listen or identity.endpoint
@@ -106,7 +104,7 @@ class ZenohTransport:
                 self._folder / "roots.pem",
                 self._listen,
                 self._dialled,
-            ) | {"access_control": access_control(self._run, self.name, self._neighbours)}
+            ) | {"access_control": access_control(self.name, self._neighbours)}
             self._session = zenoh.open(zenoh.Config.from_json5(json.dumps(configured)))
         except (zenoh.ZError, OSError) as error:
             self._clean_up()
@@ -153,8 +151,8 @@ class ZenohTransport:
 
     def _attach(self, zenoh: Any, name: str, heard: Heard, wired: Wired) -> None:
         """Make the wire to one neighbour. A token at each end tells the other that it is there."""
-        session, mine = self._session, key(self._run, self.name, name)
-        theirs = key(self._run, name, self.name)
+        session, mine = self._session, key(self.name, name)
+        theirs = key(name, self.name)
 
         pieces = _Pieces(self._largest)
 
@@ -193,9 +191,7 @@ class ZenohTransport:
         if now - self._said.get(reason, -_LOG_EVERY) >= _LOG_EVERY:
             self._said[reason] = now
             count = self.refused[reason]
-            _logger.warning(
-                "%s turned a connection away: %s (%s; %d so far)", self.name, reason, details, count
-            )
+            self._say(f"turned a connection away: {reason} ({details}; {count:,} so far).")
 
 
 class _Pieces:
@@ -256,9 +252,9 @@ def import_zenoh() -> Any:
     return zenoh
 
 
-def key(run: str, sender: str, receiver: str) -> str:
+def key(sender: str, receiver: str) -> str:
     """The key on which one member speaks to another."""
-    return f"hobnob/{run}/{sender}/{receiver}"
+    return f"hobnob/{sender}/{receiver}"
 
 
 def configuration(
@@ -311,11 +307,11 @@ def configuration(
     }
 
 
-def access_control(run: str, name: str, neighbours: Collection[str]) -> dict[str, Any]:
+def access_control(name: str, neighbours: Collection[str]) -> dict[str, Any]:
     """Each neighbour may speak to this member, hear what is for it, and nothing more."""
     rules, policies = [], []
     for other in neighbours:
-        mine, theirs = key(run, name, other), key(run, other, name)
+        mine, theirs = key(name, other), key(other, name)
         speaking, hearing = ["put", "liveliness_token"], [
             "declare_subscriber",
             "declare_liveliness_subscriber",

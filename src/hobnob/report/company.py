@@ -11,7 +11,7 @@ from hobnob.report import style
 from hobnob.report.picture import Picture, to_csv
 
 if TYPE_CHECKING:
-    from hobnob.core.owners import Absence
+    from hobnob.run.owned.owner_summary import Absence
 
 ROW = 0.34  # inches
 KINDS = ("sent", "received", "frames")

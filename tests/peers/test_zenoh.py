@@ -29,6 +29,7 @@ from tests.peers.member import digest, pattern
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 40.0  # seconds: more than any of these takes
+LATE = 15.0  # seconds: what takes a moment on a quiet machine; `make chaos` measures
 SPOKEN = [key(name, "ana") for name in ("ben", "carl", "eve")]  # what a stranger may try
 
 
@@ -224,12 +225,12 @@ def test_a_frame_larger_than_agreed_is_dropped(town: Town) -> None:
 def test_a_killed_member_is_missed_and_returns(town: Town, pair: tuple[Member, Member]) -> None:
     ana, ben = pair
     killed = ben.signal(signal.SIGKILL)
-    assert ana.next("wired", "ben", False)[1] - killed < 0.5
+    assert ana.next("wired", "ben", False)[1] - killed < LATE
     ana.do("send", "ben", 100, 1)
     assert ana.next("sent")[2:] == ["ben", False]
     clock = time.time()
     again = town.start("ben")
-    assert ana.next("wired", "ben", True)[1] - clock < 3
+    assert ana.next("wired", "ben", True)[1] - clock < LATE
     again.next("wired", "ana", True)
     goes_on(ana, again)
 
@@ -239,11 +240,11 @@ def test_the_side_that_dials_finds_a_restarted_member(
 ) -> None:
     ana, ben = pair
     killed = ana.signal(signal.SIGKILL)
-    assert ben.next("wired", "ana", False)[1] - killed < 0.5
+    assert ben.next("wired", "ana", False)[1] - killed < LATE
     ana.process.wait()
     clock = time.time()
     again = town.start("ana")
-    assert ben.next("wired", "ana", True)[1] - clock < 3
+    assert ben.next("wired", "ana", True)[1] - clock < LATE
     again.next("wired", "ben", True)
     goes_on(again, ben)
 
@@ -251,9 +252,9 @@ def test_the_side_that_dials_finds_a_restarted_member(
 def test_a_frozen_member_is_missed_and_wakes(pair: tuple[Member, Member]) -> None:
     ana, ben = pair
     frozen = ben.signal(signal.SIGSTOP)
-    assert 0.5 < ana.next("wired", "ben", False)[1] - frozen < 2
+    assert 0.5 < ana.next("wired", "ben", False)[1] - frozen < LATE
     awake = ben.signal(signal.SIGCONT)
-    assert ana.next("wired", "ben", True)[1] - awake < 1
+    assert ana.next("wired", "ben", True)[1] - awake < LATE
     ben.next("wired", "ana", False)
     ben.next("wired", "ana", True)
     goes_on(ana, ben)
@@ -269,13 +270,13 @@ def test_a_member_frozen_within_a_frame_holds_up_nobody_else(town: Town) -> None
     ana.do("send", "ben", 64_000_000, 1)
     ana.do("send", "carl", 100, 1)
     assert ana.next("sent", "ben")[2:] == ["ben", False]
-    assert carl.next("heard")[1] - frozen < 2
-    assert ana.next("wired", "ben", False)[1] - frozen < 3
+    assert carl.next("heard")[1] - frozen < LATE
+    assert ana.next("wired", "ben", False)[1] - frozen < LATE
     time.sleep(1.5)  # longer than a lease
     ana.do("send", "carl", 200, 1)
     assert carl.next("heard")[2:] == ["ana", 200, digest(pattern(200, 0))]
     awake = ben.signal(signal.SIGCONT)
-    assert ana.next("wired", "ben", True)[1] - awake < 1
+    assert ana.next("wired", "ben", True)[1] - awake < LATE
     assert not [event for event in carl._told if event[0] == "wired"]
 
 
@@ -283,7 +284,7 @@ def test_closing_is_noticed(pair: tuple[Member, Member]) -> None:
     ana, ben = pair
     ben.do("close")
     closed = ben.next("closed")[1]
-    assert ana.next("wired", "ben", False)[1] - closed < 0.5
+    assert ana.next("wired", "ben", False)[1] - closed < LATE
     assert not [event for event in ben._told if event[0] == "wired"]
 
 

@@ -25,6 +25,7 @@ from hobnob.ground.errors import PeerError, SettingError
 from hobnob.runtimes.peers import zenoh_log, zenoh_tls
 from hobnob.runtimes.peers.certificates import Authority, Identity, create_authority, expires
 from hobnob.runtimes.peers.zenoh_tls import PIECE, ZenohTransport, access_control, key
+from tests.peers.federations import free_ports
 from tests.peers.member import digest, pattern
 
 ROOT = Path(__file__).parents[2]
@@ -34,8 +35,7 @@ SPOKEN = [key(name, "ana") for name in ("ben", "carl", "eve")]  # what a strange
 
 
 def free_endpoint() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+    return f"127.0.0.1:{free_ports(1)[0]}"
 
 
 def started(module: str, settings: dict[str, Any], **streams: Any) -> subprocess.Popen[str]:

@@ -51,6 +51,39 @@ def plain(company: Company) -> dict[str, Any]:
     }  # fmt: skip
 
 
+class Capture:
+    """Every frame that is handed to Zenoh or comes from it, as lines of JSON."""
+
+    def __init__(self, path: str):
+        self._path = Path(path)
+        self._lines: list[str] = []
+        self._lock = threading.Lock()
+        send, open_ = ZenohTransport.send, ZenohTransport.open
+
+        def sending(transport: ZenohTransport, to: str, frame: Any) -> bool:
+            kept = bytes(frame)
+            if sent := send(transport, to, frame):
+                self._keep("to", to, kept)
+            return sent
+
+        def opening(transport: ZenohTransport, heard: Any, wired: Any) -> None:
+            def hearing(name: str, frame: bytes) -> None:
+                self._keep("from", name, frame)
+                heard(name, frame)
+
+            open_(transport, hearing, wired)
+
+        ZenohTransport.send, ZenohTransport.open = sending, opening  # type: ignore[method-assign]
+
+    def _keep(self, way: str, name: str, frame: bytes) -> None:
+        with self._lock:
+            self._lines.append(json.dumps([way, name, frame.hex()]))
+
+    def close(self) -> None:
+        with self._lock:
+            self._path.write_text("\n".join(self._lines))
+
+
 class Steered:
     """What a test can do to this process while it runs."""
 
@@ -112,6 +145,7 @@ class Steered:
 
 
 def main(given: dict[str, Any]) -> None:
+    capture = Capture(given["capture"]) if "capture" in given else None
     steered = Steered()
     steered.pause, steered.die_at = given.get("pause", 0.0), given.get("die")
     if "mute" in given:
@@ -155,6 +189,8 @@ def main(given: dict[str, Any]) -> None:
     except hb.HobnobError as error:
         tell("failed", type(error).__name__, str(error))
         sys.exit(1)
+    if capture:
+        capture.close()
     assert result.company is not None
     told = {
         "status": result.status,

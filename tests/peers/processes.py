@@ -29,7 +29,7 @@ LIMIT = 90.0  # seconds that anything may take on a busy machine
 SETTINGS = {"alpha": 0.1, "beta": 0.15, "gamma": 0.15, "theta": 0.5}
 
 
-def problem(agents: int) -> Quadratic:
+def problem(agents: int) -> Any:
     return hb.problems.get("quadratic")(agents=agents, condition=4.0)
 
 

@@ -45,7 +45,7 @@ class Attacked(Town):
         keys = self.folder / "keys"
         settings: dict[str, Any] = {
             "endpoint": federation.members[federation.number(victim)].endpoint,
-            "keys": [f"hobnob/0/{name}/{victim}" for name in (*HONEST, "dan")],
+            "keys": [f"hobnob/{name}/{victim}" for name in (*HONEST, "dan")],
             "roots": str(keys / f"{victim}.crt"),
             "seconds": 2.0,
         }

@@ -24,9 +24,9 @@ from hobnob.core.algorithm import Scale
 from hobnob.core.owners import Neighbour
 from hobnob.runtimes.peers.certificates import Identity
 from hobnob.runtimes.peers.conversation import Conversation
-from hobnob.runtimes.peers.federation import Federation, Member, Rules
-from hobnob.runtimes.peers.frames import NEVER, Kind
-from hobnob.runtimes.peers.link import Edge
+from hobnob.runtimes.peers.federation import Federation, MeetingRules, Member
+from hobnob.runtimes.peers.frames import NEVER, FrameKind
+from hobnob.runtimes.peers.notes.link import Edge
 from hobnob.runtimes.peers.rounds import Parcel, Rounds
 from hobnob.runtimes.peers.threads import Switchboard, ThreadTransport
 
@@ -48,7 +48,7 @@ def federation(network: hb.Network, note: str = "", **rules: Any) -> Federation:
     """`note` makes a file that says something else."""
     given = {"deadline": 0.6, "grace": 0.2, "arrival": 10.0, **rules}
     members = [Member(i.name, i.endpoint, i.certificate) for i in identities()[: network.size]]
-    return Federation(tuple(members), network, Rules(**given), settings={"note": note})
+    return Federation(tuple(members), network, MeetingRules(**given), settings={"note": note})
 
 
 def wait_for(true: Callable[[], bool], what: str, limit: float = LIMIT) -> float:
@@ -132,7 +132,7 @@ class Averager(threading.Thread):
     def _exchange(self) -> dict[int, np.ndarray]:
         row = np.full(4, self.x)
         parcels = {n: Parcel([row], row.nbytes) for n in self.talk.links}
-        return self.rounds.exchange(Kind.ROUND, _DOUBLE, parcels)
+        return self.rounds.exchange(FrameKind.ROUND, _DOUBLE, parcels)
 
     # --- for tests -----------------------------------------------------------------------------
 

@@ -17,8 +17,8 @@ import pytest
 import hobnob as hb
 from hobnob.core.algorithm import Scale
 from hobnob.ground.errors import PeerError
-from hobnob.runtimes.peers.frames import HEAD, Kind, read_head
-from hobnob.runtimes.peers.link import Edge
+from hobnob.runtimes.peers.frames import HEAD, FrameKind, read_head
+from hobnob.runtimes.peers.notes.link import Edge
 from hobnob.runtimes.peers.rounds import Parcel
 from tests.peers.averaging import NAMES, Averager, Party, federation, wait_for
 
@@ -430,7 +430,7 @@ def test_a_member_with_another_file_is_refused_by_name(make: Make) -> None:
 class Misbehaving:
     """Puts something else in place of what one member sends in one round."""
 
-    def __init__(self, member: Averager, parcel: Parcel, kind: Kind = Kind.ROUND):
+    def __init__(self, member: Averager, parcel: Parcel, kind: FrameKind = FrameKind.ROUND):
         self._member, self._own, self.done = member, member._exchange, False
         self._parcel, self._kind = parcel, kind
         member._exchange = self.exchange  # type: ignore[method-assign]
@@ -447,13 +447,13 @@ class Misbehaving:
 
 
 WRONG = {
-    "NaN": (Parcel([np.array([1.0, np.nan, 0.0, 0.0])], 32), Kind.ROUND, "not finite"),
-    "infinity": (Parcel([np.array([1.0, np.inf, 0.0, 0.0])], 32), Kind.ROUND, "not finite"),
-    "float32": (Parcel([np.zeros(8, np.float32)], 32), Kind.ROUND, "wrong dtype"),
-    "too small": (Parcel([np.zeros(3)], 32), Kind.ROUND, "wrong size"),
-    "too large": (Parcel([np.zeros(5)], 32), Kind.ROUND, "wrong size"),
-    "another kind": (Parcel([np.zeros(4)], 32), Kind.REPORT, "wrong kind"),
-    "oversized": (Parcel([np.zeros(20_000)], 32), Kind.ROUND, "oversized"),
+    "NaN": (Parcel([np.array([1.0, np.nan, 0.0, 0.0])], 32), FrameKind.ROUND, "not finite"),
+    "infinity": (Parcel([np.array([1.0, np.inf, 0.0, 0.0])], 32), FrameKind.ROUND, "not finite"),
+    "float32": (Parcel([np.zeros(8, np.float32)], 32), FrameKind.ROUND, "wrong dtype"),
+    "too small": (Parcel([np.zeros(3)], 32), FrameKind.ROUND, "wrong size"),
+    "too large": (Parcel([np.zeros(5)], 32), FrameKind.ROUND, "wrong size"),
+    "another kind": (Parcel([np.zeros(4)], 32), FrameKind.REPORT, "wrong kind"),
+    "oversized": (Parcel([np.zeros(20_000)], 32), FrameKind.ROUND, "oversized"),
 }
 
 

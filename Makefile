@@ -17,7 +17,7 @@ FAST := -m "not slow"
 SHORT := tests/conformance $(addprefix tests/test_,$(addsuffix .py,\
 	circulant fast mixing problem solve threefry turns xla))
 
-.PHONY: demo test check lint types unit test-newest check-newest docs bench bench-check clean
+.PHONY: demo test check lint types unit test-newest check-newest docs bench bench-check chaos clean
 
 demo: $(READY)
 	$(BIN)/hobnob demo
@@ -52,6 +52,9 @@ bench: $(READY)
 
 bench-check: $(READY)
 	$(BIN)/python -m benchmarks --check
+
+chaos: $(READY)
+	$(BIN)/python -m tests.peers.chaos --seed 0 --faults 200
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

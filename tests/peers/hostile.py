@@ -29,7 +29,7 @@ from hobnob.runtimes.peers.notes.status import Phase
 from hobnob.runtimes.peers.rounds import Rounds
 from hobnob.runtimes.peers.session import empty_frame
 from hobnob.runtimes.peers.zenoh_tls import ZenohTransport
-from tests.peers.member_run import tell
+from tests.peers.tell import tell
 
 
 class Recording:

@@ -12,13 +12,17 @@ Out: one line of JSON an event, [what, time, ...]:
     failed KIND WORDS
 
 In: ["company"], ["stop"] (ask all to stop), ["pause", SECONDS] (that every step takes more),
-["mute", NAME, STEP] (from this step on, frames to one neighbour get lost), ["die", STEP].
+["go"] (if it was told to `hold` before it begins).
+
+Among the settings: `mute` [NAME, STEP]: from this step on, frames to one neighbour get lost; `die`
+STEP; `keep` [STEP, FOLDER]: copy the checkpoint before this step.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -30,16 +34,10 @@ import numpy as np
 
 import hobnob as hb
 from hobnob.core.owners import Company
-from hobnob.runtimes.peers.frames import HEAD, FrameKind, read_head
+from hobnob.runtimes.peers.frames import FrameKind, read_head
 from hobnob.runtimes.peers.rounds import Rounds
 from hobnob.runtimes.peers.zenoh_tls import ZenohTransport
-
-_lock = threading.Lock()
-
-
-def tell(what: str, *details: Any) -> None:
-    with _lock:
-        print(json.dumps([what, time.time(), *details]), flush=True)
+from tests.peers.tell import tell
 
 
 def plain(company: Company) -> dict[str, Any]:
@@ -87,14 +85,19 @@ class Capture:
 class Steered:
     """What a test can do to this process while it runs."""
 
-    def __init__(self) -> None:
-        self.pause = 0.0
-        self.die_at: int | None = None
-        self.mute: tuple[str, int] | None = None
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.pause = given.get("pause", 0.0)
+        self.die_at: int | None = given.get("die")
+        self.mute: list[Any] | None = given.get("mute")
+        self.keep: list[Any] | None = given.get("keep")
+        self.go = threading.Event()
         self.rounds: Rounds | None = None
         stays, enter, send = Rounds.stays, Rounds.enter, ZenohTransport.send
 
         def begin(step: int) -> None:
+            if self.keep and step >= self.keep[0]:
+                shutil.copytree(given["checkpoint"], self.keep[1])
+                self.keep = None
             if self.die_at is not None and step >= self.die_at:
                 os.kill(os.getpid(), signal.SIGKILL)
             if self.pause:
@@ -111,7 +114,7 @@ class Steered:
 
         def watched_send(transport: ZenohTransport, to: str, frame: Any) -> bool:
             if self.mute and to == self.mute[0]:
-                head = read_head(bytes(frame[:HEAD]) + bytes(frame[HEAD:]), 2**40)
+                head = read_head(bytes(frame), 2**40)
                 if head.kind == FrameKind.ROUND and head.step >= self.mute[1]:
                     return True  # lost on its way
             return send(transport, to, frame)
@@ -128,10 +131,8 @@ class Steered:
                 self.rounds.ask_to_stop()
             elif word == "pause":
                 self.pause = details[0]
-            elif word == "mute":
-                self.mute = details[0], details[1]
-            elif word == "die":
-                self.die_at = details[0]
+            elif word == "go":
+                self.go.set()
 
     def watch(self) -> None:
         while True:
@@ -146,18 +147,19 @@ class Steered:
 
 def main(given: dict[str, Any]) -> None:
     capture = Capture(given["capture"]) if "capture" in given else None
-    steered = Steered()
-    steered.pause, steered.die_at = given.get("pause", 0.0), given.get("die")
-    if "mute" in given:
-        steered.mute = given["mute"][0], given["mute"][1]
+    steered = Steered(given)
     for work in (steered.listen, steered.watch):
         threading.Thread(target=work, daemon=True).start()
     folder = Path(given["folder"])
+    if given.get("hold"):
+        tell("holds")
+        steered.go.wait()
     peers = hb.Peers(
         folder / given.get("file", "federation.toml"),
         given["name"],
         folder / "keys",
         on_interrupt=given.get("on_interrupt", "leave"),
+        listen=given.get("listen", ""),
         log=lambda line: tell("log", line),
     )
     network = peers.federation.network

@@ -409,7 +409,7 @@ def test_replayed_frames_of_an_old_session_change_nothing(make: Make) -> None:
 
 
 def test_a_member_with_another_file_is_refused_by_name(make: Make) -> None:
-    party = make(arrival=2.0)
+    party = make(arrival=60.0)
     stale = federation(party.federation.network, note="another step size", arrival=1.0)
     assert stale.id != party.federation.id
     party.start(["ana", "ben", "dan", "eva"])
@@ -421,7 +421,7 @@ def test_a_member_with_another_file_is_refused_by_name(make: Make) -> None:
     assert "cho" in line
     assert any("ben" in line and "federation file" in line for line in party["cho"].log)
     # With the right file it is let in.
-    party["cho"].join(5)
+    party["cho"].join(30)
     assert isinstance(party["cho"].error, PeerError)
     party.start(["cho"])
     party.assert_exact()

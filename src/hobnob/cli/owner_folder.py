@@ -34,7 +34,6 @@ from hobnob.ground.errors import ConfigError, DivergenceError
 from hobnob.ground.files import write_whole
 
 if TYPE_CHECKING:
-    from hobnob.core.algorithm import Algorithm
     from hobnob.core.problem import Problem
     from hobnob.run.result import Result
     from hobnob.runtimes.peers.federation import Federation
@@ -133,7 +132,7 @@ def rehearse(
     result = solve(
         problem,
         federation.network,
-        algorithm or _agreed(problem, federation),
+        algorithm,
         **options,
         checkpoint=folder,
         progress=progress,
@@ -163,17 +162,6 @@ class Log:
     def keep(self, line: str) -> None:
         with self._lock, self._path.open("a", encoding="utf-8") as file:
             file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z  {line}\n")
-
-
-def _agreed(problem: Problem, federation: Federation) -> Algorithm:
-    """What members would agree on: each tells two numbers about the curvature of its losses."""
-    from hobnob.analysis.choose import across_owners
-    from hobnob.analysis.estimates import inner_curvatures
-    from hobnob.core.algorithm import Scale
-
-    each = [inner_curvatures(problem.hosting(part.tolist())) for part in federation.parts]
-    smallest, largest = zip(*each, strict=True)
-    return across_owners(Scale(max(largest), sum(smallest) / len(smallest)))
 
 
 def _check_same_run(folder: Path, federation: Federation, name: str) -> None:

@@ -126,8 +126,8 @@ class Recorder:
             }
         return columns
 
-    def restore(self, history: dict[str, np.ndarray]) -> None:
-        """Go on from the rows of a checkpoint."""
+    def restore(self, history: dict[str, np.ndarray], step: int) -> None:
+        """Go on from the rows of a checkpoint of this step."""
         count = history["step"].shape[-1] if history else 0
         self.rows = [
             {name: np.asarray(v[..., i]) for name, v in history.items()} for i in range(count)

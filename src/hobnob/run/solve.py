@@ -112,7 +112,7 @@ def solve(
         links=links,
         runtime=Simulate() if runtime is None else runtime,
     )
-    if isinstance(runtime, Peers) and runtime.among_owners:
+    if isinstance(runtime, Peers):
         return _solve(problem, network, algorithm, 1000 if steps is None else steps, options)
     if algorithm is None:
 
@@ -132,7 +132,7 @@ def _solve(
 ) -> Result:
     runtime = options.runtime
     with problem.precision(), runtime.watched(network):
-        if isinstance(runtime, Peers) and runtime.among_owners:
+        if isinstance(runtime, Peers):
             algorithm = agreed_algorithm(runtime, problem, algorithm)
         assert algorithm is not None, "other runtimes choose one before"
         algorithm.check_fits(problem, network, options.links)
@@ -225,7 +225,8 @@ def _restore(
     # The last row of a shorter run may lie off the grid; a longer one would not have it.
     rows = saved.history["step"].reshape(-1, saved.history["step"].shape[-1])[0]
     stay = (rows % record_every == 0) | (rows == steps)
-    recorder.restore({name: values[..., stay] for name, values in saved.history.items()})
+    rows = {name: values[..., stay] for name, values in saved.history.items()}
+    recorder.restore(rows, saved.step)
     return run.pack(state), saved.step, saved.seconds
 
 

@@ -60,11 +60,12 @@ class OwnRecorder(Recorder):
         self.rows.append(measured)
         return measured
 
-    def restore(self, history: dict[str, np.ndarray]) -> None:
-        super().restore(history)
+    def restore(self, history: dict[str, np.ndarray], step: int) -> None:
+        super().restore(history, step)
         if self.rows:
             last, agents = self.rows[-1], len(self._run.group.here)
-            self._made_before = int(last["steps_made"].reshape(-1)[0])
+            # Steps since the last row that stays count as made: a jump among them is not known.
+            self._made_before = int(last["steps_made"].reshape(-1)[0]) + step - int(last["step"])
             kept = (last[name].reshape(-1)[0] * agents for name in ("messages", "bytes"))
             self._sent_before = tuple(round(float(v)) for v in kept)  # type: ignore[assignment]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -150,6 +150,14 @@ class Peers:
             listen=self._listen,
         )
         return Rounds(Conversation(federation, me, identity, transport, log))
+
+
+def combined(scales: Sequence[Scale]) -> Scale:
+    """Bounds for the curvature of the mean of several losses, given that of each."""
+    return Scale(
+        max(scale.smoothness for scale in scales),
+        float(np.mean([scale.strong_convexity for scale in scales])),
+    )
 
 
 def _to_stderr(line: str) -> None:

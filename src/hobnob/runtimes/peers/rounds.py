@@ -13,6 +13,7 @@ import numpy as np
 
 from hobnob.core.algorithm import Scale
 from hobnob.ground.errors import PeerError
+from hobnob.runtimes.peers import combined
 from hobnob.runtimes.peers.conversation import Conversation
 from hobnob.runtimes.peers.frames import NEVER, OVERHEAD, FrameKind, code_of
 from hobnob.runtimes.peers.notes.link import Edge, Link, payload_of
@@ -53,7 +54,7 @@ class Rounds:
             talk.arrive()
             self._wait(lambda: talk.table.all_here, "here")
             rows = talk.table.rows
-            return Scale(float(rows["largest"].max()), float(rows["smallest"].mean()))
+            return combined([Scale(float(r["largest"]), float(r["smallest"])) for r in rows])
 
     def begin(self, step: int) -> int:
         """Wait until all are ready, or until somebody who runs already lets us in.
@@ -89,14 +90,24 @@ class Rounds:
         talk, limit = self.talk, time.monotonic() + self.talk.rules.arrival
         while not there():
             if time.monotonic() > limit:
-                missing = talk.table.missing(column)
-                names = ", ".join(talk.federation.members[n].name for n in missing) or "somebody"
-                raise PeerError(
-                    f"After {talk.rules.arrival:g} s not everybody is {column}: {names}. Ask them "
-                    f"to start `hobnob join`, and look whether their ports can be reached. How "
-                    f"long to wait is `arrival` in [rules]."
-                )
+                raise PeerError(self._nobody(column))
             talk.changed.wait(_LOOK)
+
+    def _nobody(self, column: str) -> str:
+        talk = self.talk
+        waited, members = f"After {talk.rules.arrival:g} s", talk.federation.members
+        unmet = [link.name for link in talk.links.values() if not link.met]
+        if len(unmet) == len(talk.links):
+            return (
+                f"{waited} no neighbour of this member is there: {', '.join(unmet)}. They may have "
+                f"finished, or not have started `hobnob join`, or their ports can't be reached."
+            )
+        missing = [members[n].name for n in talk.table.missing(column) if n != talk.me]
+        names = ", ".join(dict.fromkeys([*unmet, *missing])) or "somebody"
+        return (
+            f"{waited} not everybody is {column}: {names}. Ask them to start `hobnob join`, and "
+            f"look whether their ports can be reached. How long to wait is `arrival` in [rules]."
+        )
 
     # --- between steps -------------------------------------------------------------------------
 

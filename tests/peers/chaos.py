@@ -31,7 +31,7 @@ from hobnob.run.checkpoint import FILE, load
 from tests.peers import federations
 from tests.peers.processes import ROOT, Process, Town, error_of, problem
 
-NAMES = list(federations.NAMES[:5])
+NAMES: list[str] = list(federations.NAMES[:5])
 AROUND = {name: {NAMES[i - 1], NAMES[(i + 1) % 5]} for i, name in enumerate(NAMES)}
 DIALLERS = {"ana": ["ben", "eva"], "ben": ["cho"], "cho": ["dan"], "dan": ["eva"]}
 LIMIT = 60.0  # seconds after which something counts as a hang
@@ -53,7 +53,13 @@ class Outcome(NamedTuple):
 class Chaos:
     """One run of five members, and the faults that it bears."""
 
-    def __init__(self, folder: Path, rng: np.random.Generator, duals: str):
+    def __init__(
+        self,
+        folder: Path,
+        rng: np.random.Generator,
+        duals: str,
+        settings: dict[str, float] = SHORT,
+    ):
         self.folder, self.rng, self.duals = folder, rng, duals
         federation = federations.made(
             folder, hb.ring(5), duals=duals, grace=GRACE, deadline=DEADLINE, arrival=LIMIT
@@ -64,7 +70,7 @@ class Chaos:
             m.name: [int(m.endpoint.split(":")[1]), port]
             for m, port in zip(federation.members, behind, strict=True)
         }
-        self.town = Town(folder, NAMES, settings=SHORT)
+        self.town = Town(folder, NAMES, settings=settings)
         self.relay = Process("relay", ports)
         self.town.all.append(self.relay)
         self.relay.until(lambda: self.relay.last("open"), "the relay")
@@ -287,10 +293,10 @@ class Chaos:
         self.outcomes.append(outcome)
         return outcome
 
-    def settle(self) -> float:
+    def settle(self, steps: int = SETTLE) -> float:
         """The largest error of any member, after all faults and some more steps."""
         self.all_up()
-        self.goes_on(NAMES, SETTLE)
+        self.goes_on(NAMES, steps)
         self.stop()
         return max(error_of(end, self.solution) for end in self.ends.values())
 
@@ -377,7 +383,7 @@ def _most(seconds: list[float]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="chaos", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="chaos", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--each", type=int, default=25, help="faults of one run")

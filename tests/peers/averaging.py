@@ -208,8 +208,11 @@ class Party:
 
     def finish(self, steps: int = 200) -> list[float]:
         """With all links up, make so many steps more and stop together. All end at one step."""
-        wait_for(lambda: self.all_up, "all links up")
-        self.go_on(steps)
+        try:
+            wait_for(lambda: self.all_up, "all links up")
+            self.go_on(steps)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.summary()}") from None
         next(iter(self.members.values())).stop_all()
         for member in self.members.values():
             member.join(LIMIT)
@@ -218,6 +221,18 @@ class Party:
             assert member.finished
         assert len({member.step for member in self.members.values()}) == 1
         return [member.x for member in self.members.values()]
+
+    def summary(self) -> str:
+        lines = []
+        for m in self.members.values():
+            links = [
+                (k.name, k.edge.value, k.epoch, k.due, k.met, k.invited, k.margin, k.faults)
+                for k in m.talk.links.values()
+            ]
+            alive = m.is_alive()
+            lines += [f"{m.name}: {alive=}, {m.step=}, {m.talk.phase=}, {m.error=}, {links}"]
+            lines += [f"    {line}" for line in m.log[-6:]]
+        return "\n".join(lines)
 
     @property
     def mean(self) -> float:

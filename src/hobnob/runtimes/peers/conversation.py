@@ -66,7 +66,7 @@ class Conversation:
         self._by_name = {link.name: link for link in self.links.values()}
         self._largest = _SMALL + self.table.rows.nbytes
         self._posts: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._open = False
+        self._open, self._often = False, min(_STATUS_AGAIN, self.rules.deadline / 4)
         self._keeper = threading.Thread(target=self._keep, name="hobnob keeper", daemon=True)
 
     # --- for the run's thread ------------------------------------------------------------------
@@ -360,7 +360,7 @@ class Conversation:
                 self.give_up(link, "the connection was lost")
             link.hellos = max(0.0, link.hellos - 10 * _TICK)
             quiet = link.edge is Edge.UP and not self.waiting
-            if link.met and not quiet and now - link.told_at > _STATUS_AGAIN:
+            if link.met and not quiet and now - link.told_at > self._often:
                 link.told_at = now
                 self.tell(link)
 

@@ -79,7 +79,7 @@ class Link:
 
     def given_up_by(self, status: Status) -> bool:
         """Whether the neighbour goes on without us. At the start it may not have begun yet."""
-        if status.up or (status.phase == Phase.READY and status.epoch < self.epoch == 1):
+        if status.up or (status.phase < Phase.RUNNING and status.epoch < self.epoch == 1):
             return False
         return status.epoch == self.epoch or self.accepted_in < self.sessions
 

@@ -65,7 +65,7 @@ class Conversation:
         self._identity, self._transport = identity, transport
         self._by_name = {link.name: link for link in self.links.values()}
         self._largest = _SMALL + self.table.rows.nbytes
-        self._posts: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._posts: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._open, self._often = False, min(_STATUS_AGAIN, self.rules.deadline / 4)
         self._keeper = threading.Thread(target=self._keep, name="hobnob keeper", daemon=True)
 

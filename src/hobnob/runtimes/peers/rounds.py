@@ -134,7 +134,6 @@ class Rounds:
                         link.drop()
                         continue
                     link.edge, link.heard_at = Edge.UP, time.monotonic()
-                    talk.journal.back(link, step)
                     new.append(link)
             limit = talk.rules.seconds
             if limit and talk.journal.seconds > limit and talk.stop == NEVER:
@@ -227,6 +226,8 @@ class Rounds:
         found = link.take_out() if link.edge is Edge.UP else None
         if found:
             heard[link.number] = found
+            if link.next_in == 0:  # only now it is sure that both ends meant the same step
+                self.talk.journal.back(link, self.talk.step)
             del link.inbox[link.next_in]
             link.next_in += 1
             return True

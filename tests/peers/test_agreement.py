@@ -99,7 +99,7 @@ def check(case: Case, this: Found) -> None:
 
 
 def test_owners_agree_with_the_simulation(tmp_path: Path) -> None:
-    for case, this in found(tmp_path, chosen(), SPLIT, 300).items():
+    for case, this in found(tmp_path, chosen(), SPLIT, 900).items():
         check(case, this)
 
 
@@ -109,7 +109,7 @@ def test_what_is_counted_is_what_went_over_the_wire(tmp_path: Path) -> None:
         Case("dsoba", "four", "good", "2", 200),
         Case("edge_sparkle", "four", "failing", "2", 200),
     ]
-    for case, this in found(tmp_path, cases, [1, 1, 1, 1], 120).items():
+    for case, this in found(tmp_path, cases, [1, 1, 1, 1], 600).items():
         check(case, this)
         assert [m["sent"] for m in this.members] == this.simulated["bytes"], case
 

@@ -66,8 +66,8 @@ def test_who_does_not_arrive_is_named(make: Make) -> None:
     for member in party.members.values():
         member.join(5)
         assert isinstance(member.error, PeerError)
-    assert "cho" in str(party["ana"].error)
-    assert "eva" in str(party["ana"].error)
+    said = [str(member.error) for member in party.members.values()]
+    assert any("cho" in words and "eva" in words for words in said), said  # the first to give up
 
 
 @pytest.mark.parametrize("network", [hb.star(6), hb.path(4)], ids=["star", "path"])

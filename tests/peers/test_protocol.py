@@ -61,10 +61,10 @@ def test_nobody_starts_before_the_last_is_there(party: Party) -> None:
 
 
 def test_who_does_not_arrive_is_named(make: Make) -> None:
-    party = make(arrival=1.0)
+    party = make(arrival=2.0)
     party.start(["ana", "ben", "dan"])
     for member in party.members.values():
-        member.join(5)
+        member.join(60)
         assert isinstance(member.error, PeerError)
     said = [str(member.error) for member in party.members.values()]
     assert any("cho" in words and "eva" in words for words in said), said  # the first to give up

@@ -84,7 +84,7 @@ def test_the_first_step_is_the_latest_that_anybody_can_begin_with(
 
 
 def test_a_process_that_restarts_before_the_start_counts_as_the_new_one(make: Make) -> None:
-    party = make(arrival=3.0)
+    party = make(arrival=60.0)
     party.start(NAMES[:4], first=5)
     time.sleep(0.2)
     party["ben"].die()
@@ -264,7 +264,7 @@ def test_one_asks_and_all_stop_at_one_step(make: Make) -> None:
     asked_at = party["fay"].step
     party["fay"].stop_all()
     for member in party.members.values():
-        member.join(10)
+        member.join(60)
         assert member.finished
     assert {member.step for member in party.members.values()} == {party["ana"].step}
     assert asked_at < party["ana"].step <= asked_at + 2 + 6 + 2
@@ -275,7 +275,7 @@ def test_all_stop_after_the_agreed_time(make: Make) -> None:
     party = make(seconds=0.8)
     party.start()
     for member in party.members.values():
-        member.join(10)
+        member.join(60)
         assert member.finished
     assert len({member.step for member in party.members.values()}) == 1
 
@@ -284,7 +284,7 @@ def test_who_leaves_says_so_and_may_return(party: Party) -> None:
     party.start()
     party.go_on(20)
     party["cho"].leave()
-    party["cho"].join(10)
+    party["cho"].join(60)
     assert not party["cho"].finished
     for name in ("ben", "dan"):
         wait_for(lambda name=name: party[name].sees("cho") is Edge.DOWN, "noticed", 1.0)
@@ -424,7 +424,7 @@ def test_a_member_with_another_file_is_refused_by_name(make: Make) -> None:
         "the other side says so, too",
     )
     # With the right file it is let in.
-    party["cho"].join(30)
+    party["cho"].join(60)
     assert isinstance(party["cho"].error, PeerError)
     party.start(["cho"])
     party.assert_exact()
@@ -604,7 +604,7 @@ def test_after_any_faults_all_come_to_the_mean_of_all(make: Make, seed: int) -> 
                 time.sleep(lasting)
         else:
             party[name].die() if fault == "die" else party[name].leave()
-            party[name].join(10)
+            party[name].join(60)
             time.sleep(lasting)
             party.start([name], first=int(rng.integers(30)), value=float(rng.normal()))
     party.board.tamper = None

@@ -280,7 +280,8 @@ class Chaos:
             folder = self.folder / "runs" / name
             saved = load(folder)
             assert saved.step == end["steps"], (name, saved.step, end["steps"])
-            left = [path.name for path in folder.glob(".*.part")]
+            # kill -9 within a save leaves that process's unfinished copy beside the checkpoint.
+            left = list(folder.glob(f".*.{self.town[name].pid}.part"))
             assert not left, (name, left)
             np.testing.assert_array_equal(saved.state["x"], np.array(end["x"]))
             recorded = np.array(end["recorded"])
